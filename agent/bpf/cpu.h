@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the BPF programs and user space share: records, unwind tables, accounting. Little-endian,
+ * 8-byte aligned. Included by *.bpf.c after vmlinux_min.h, elsewhere after <stdint.h>.
+ */
+#pragma once
+
+#ifndef SA_BPF_SIDE
+#include <stdint.h>
+typedef uint64_t u64;
+typedef uint32_t u32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+typedef int64_t s64;
+typedef int32_t s32;
+#endif
+
+#define SA_MAX_KERN   127
+#define SA_MAX_NATIVE 512
+#define SA_MAX_WORDS  1024 /* power of two: used as a mask for the verifier */
+#define SA_CHUNK_ROWS 65536 /* rows of one inner table array: 256 KiB, two rows per u64 */
+
+/* One executable mapping of one process; sorted by start inside the process's range. */
+struct sa_mapent {
+	u64 start, end;
+	u64 bias; /* runtime address - ELF address */
+	u32 pg_base; /* first entry of this binary in pgidx */
+	u32 npages; /* 0: no table (anonymous, JIT, not built yet) */
+	u32 first_page; /* ELF address >> 16 of the first page with rows */
+	u32 bin; /* binary id given by user space, below 2^22 */
+};
+
+/* Rows of one 64 KiB page of a binary: global row number (chunk << 16 | index) and count. */
+struct sa_pg {
+	u32 row, n;
+};
+
+struct sa_row {
+	u16 pc_low, rule; /* valid from pc_low to the next row */
+};
+
+enum sa_fpk { /* where the caller's rbp is */
+	SA_FP_SAME = 0,
+	SA_FP_CFA, /* at CFA + fpoff */
+	SA_FP_RBP, /* at rbp + fpoff */
+	SA_FP_UNDEF, /* lost: a later rbp-based rule stops with badfp */
+};
+
+enum sa_rule_kind {
+	SA_K_INVALID = 0,
+	SA_K_RSP, /* CFA = rsp + off */
+	SA_K_RBP, /* CFA = rbp + off */
+	SA_K_PLT11, /* CFA = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
+	SA_K_PLT10, /* the same, >= 10 */
+	SA_K_SIG, /* rt_sigframe: reload rbp, rsp, rip */
+	SA_K_END, /* outermost frame */
+	SA_K_DEREF_RBP, /* CFA = *(rbp + off) */
+	SA_K_DEREF_RSP, /* CFA = *(rsp + off) */
+	SA_K_NOINFO, /* no FDE covers this address */
+	SA_K_REG, /* CFA = reg + off; leaf only */
+	SA_K_RAREG, /* CFA = rsp + off, return address in reg; leaf only */
+};
+
+struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */
+	u8 kind, fpk, reg, pad;
+	s32 off, fpoff;
+	u32 zero;
+};
+
+struct sa_proc { /* value of map procs, key tgid; a reader copies it, then compares both gen */
+	u32 gen, tgid, maps_off, n;
+	u32 flags, gen2;
+};
+
+enum sa_proc_flag {
+	SA_P_EXCLUDED = 1, /* filtered_ns, no record */
+};
+
+/* Why the walk ended. Wire names are in base/loss.h; END and KTHREAD are complete. */
+enum sa_stop {
+	SA_S_END = 0,
+	SA_S_TRUNC,
+	SA_S_NOMAP,
+	SA_S_NOTABLE,
+	SA_S_NOINFO,
+	SA_S_INVALID,
+	SA_S_READFAULT,
+	SA_S_ZEROPC,
+	SA_S_BADSP,
+	SA_S_BADFP,
+	SA_S_NOPROC,
+	SA_S_KTHREAD,
+	SA_S_EXITING,
+	SA_S_COMPAT32,
+	SA_S_N,
+};
+
+enum sa_flag {
+	SA_F_KSTACK_ERR = 1,
+	SA_F_FP_USED = 2,
+	SA_F_FROM_KERNEL = 4,
+};
+
+/* user words: tag in the two top bits */
+#define SA_W_TAG    (3ULL << 62)
+#define SA_W_NATIVE 0ULL /* bin:22 | ELF address:40 */
+#define SA_W_RAW    (1ULL << 62) /* an address that no table entry covers */
+#define SA_W_MARK   (3ULL << 62) /* marker: SA_M_* in the low bits */
+#define SA_W_BIN(w)  ((u32)(((w) >> 40) & 0x3fffff))
+#define SA_W_ADDR(w) ((w) & 0xffffffffffULL)
+#define SA_M_SIGNAL 1
+#define SA_M_CUT    2
+
+struct sa_ev { /* 88 bytes + 8 * (nk + nu) */
+	u8 kind; /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */
+	u8 stop, gil, pyerr;
+	u16 flags, nk; /* nk kernel words */
+	u16 nu, npy; /* nu user words, npy Python frames (two words each) */
+	u32 tgid, tid, cpu, map_gen, gap_ticks;
+	u64 t_ns, weight_ns, aux, cgroup_id, gil_holder; /* t_ns: CLOCK_MONOTONIC */
+	char comm[16];
+	u64 w[]; /* kernel addresses, then user words, leaf first */
+};
+
+/*
+ * Per CPU. seq is odd while the program writes. In integers, always:
+ * busy + idle + jitter + missed (3 kinds) = counter now - counter at the first tick.
+ */
+struct sa_acct {
+	u64 seq;
+	u64 counter; /* last value of the event's clock, ns */
+	u64 first; /* its value at the first tick: it has no weight */
+	u64 period; /* last */
+	u64 ticks; /* that have weight */
+	u64 busy_ns, idle_ns, filtered_ns;
+	s64 jitter_ns;
+	u64 missed_idle_ns, missed_busy_ns, missed_mixed_ns; /* by what ran at both ends */
+	u64 missed_ticks;
+	u64 lost_ring, lost_ring_ns; /* busy ticks whose record was refused */
+	u64 stop[16]; /* records by enum sa_stop */
+	u64 bpf_ns; /* time spent in the program */
+	u64 last_idle; /* was the last tick idle? */
+};

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/time.h"
+
+struct sa_ev;
+
+/*
+ * A source of observations. The collector's main thread opens it, polls it every 50 ms and closes
+ * it. What it sees goes to the sink; what it lost, and the interval it covers, it says when asked
+ * at the end of each window.
+ */
+struct source_sink {
+    /* One BPF record; borrowed during the call. t is the record's time on the wall clock. */
+    void (*sample)(void *ctx, const struct sa_ev *ev, real_ns t);
+    void *ctx;
+};
+
+/* What one source says about one window [t0, t1): goes into its batch_stream. Nanoseconds for cpu. */
+struct source_account {
+    struct interval covers;
+    uint32_t width;           /* CPUs */
+    int64_t period;
+    uint64_t received;        /* ticks that ran, idle ones too */
+    int64_t jitter;
+    uint64_t busy_ns, idle_ns, filtered_ns; /* totals of the window, over CPUs */
+    struct {
+        uint64_t n;
+        int64_t weight;
+    } missed, missed_idle, ring_full;
+    bool identity_ok; /* I1 exact on every CPU */
+    char identity_text[160]; /* both sides, where it is not */
+    uint64_t stop[16]; /* records by enum sa_stop */
+    uint64_t bpf_ns;
+};

@@ -37,8 +37,8 @@ enum conf_type {
 struct conf_opt {
     const char *section, *key;
     enum conf_type type;
-    size_t offset;   /* of the field in the program's struct */
-    const char *def; /* as it would be written in the file; NULL: "" or 0 */
+    size_t offset;    /* of the field in the program's struct */
+    const char *def;  /* as it would be written in the file; NULL: "" or 0 */
     int64_t min, max; /* both 0: no range; not for strings */
     const char *text; /* one line */
 };

@@ -41,8 +41,8 @@ void json_u64(struct json_out *j, uint64_t v);
 void json_double(struct json_out *j, double v);
 void json_str(struct json_out *j, struct str s);
 void json_cstr(struct json_out *j, const char *s);
-void json_hex64(struct json_out *j, uint64_t v);      /* "16 hex digits" */
-void json_dec_i64(struct json_out *j, int64_t v);     /* "decimal string" */
-void json_dec_u64(struct json_out *j, uint64_t v);    /* "decimal string" */
-void json_dec_i128(struct json_out *j, unit_i128 v);  /* "decimal string" */
+void json_hex64(struct json_out *j, uint64_t v);     /* "16 hex digits" */
+void json_dec_i64(struct json_out *j, int64_t v);    /* "decimal string" */
+void json_dec_u64(struct json_out *j, uint64_t v);   /* "decimal string" */
+void json_dec_i128(struct json_out *j, unit_i128 v); /* "decimal string" */
 void json_raw(struct json_out *j, struct str already_json);

@@ -44,6 +44,8 @@ struct log_site {
     int64_t second; /* the rest is private */
     uint32_t n;
     uint64_t suppressed;
+    const char *event;
+    struct log_site *next;
 };
 
 void log_set_level(enum log_level max); /* default LOG_INFO */
@@ -51,6 +53,9 @@ void log_set_name(const char *program); /* adds prog=NAME; static string */
 void log_rate(uint32_t lines_per_s);    /* per call site; default 10 */
 void log_write(struct log_site *site, enum log_level level, const char *event, size_t n,
                const struct log_field *fields);
+
+/* Say now what is held back: one line per site that has something. At the end of a program. */
+void log_flush(void);
 
 /* log_event(LOG_WARN, "batch_late", LOG_S("agent", id), LOG_I("late_ms", ms)); */
 #define log_event(level, event, ...)                                                               \

@@ -43,7 +43,7 @@ enum loss_reason {
 #define X(ID, kind, name, text) LOSS_##ID,
     LOSS_TABLE(X)
 #undef X
-        LOSS_N
+    LOSS_N
 };
 
 enum loss_kind {

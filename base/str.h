@@ -64,6 +64,9 @@ static inline struct str str_to(struct str s, size_t n)
 /* 1 to 16 hex digits, no prefix. */
 [[nodiscard]] bool str_hex64(struct str s, uint64_t *ret);
 
+/* Length (1 to 4) of the well-formed UTF-8 sequence that s begins with; 0: none, or s is empty. */
+size_t str_utf8_next(struct str s);
+
 /* Well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF)? */
 bool str_utf8_ok(struct str s);
 

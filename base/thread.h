@@ -25,7 +25,10 @@ struct THREAD_ATTR(capability("mutex")) mutex {
     pthread_mutex_t m;
 };
 
-#define MUTEX_INIT {PTHREAD_MUTEX_INITIALIZER}
+#define MUTEX_INIT                                                                                 \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER                                                                  \
+    }
 
 static inline void mutex_init(struct mutex *m)
 {

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/sample.h"
+
+/*
+ * Questions and their answers: a selector and a range become a flame graph, a table of functions,
+ * a time series, each with what was covered and what was lost.
+ *
+ *   query_open     parses selector, range and grouping, resolves the type, takes a view of the
+ * store query_flame _top _series            weights query_types _names _values _targets _status
+ * what there is query_free     gives the view back and frees every answer
+ *
+ *   Results    0; negative errno with *e filled: e->code is the one word that error bodies carry.
+ *   Ownership  Answers and all that they point to live in the query, until query_free().
+ *   Thread     one query: one thread at a time (the store's workers call back into it meanwhile);
+ *              different queries: any threads.
+ *   Units      weights are in the unit of query_head.type, as 128-bit integers, exact; instants are
+ *              real_ns, durations int64_t *_ns.
+ *   Unknown    is not 0: QUERY_UNKNOWN for weights, BATCH_UNKNOWN for counts.
+ */
+
+struct store;
+struct query;
+
+#define QUERY_UNKNOWN ((unit_i128)-1) /* of a weight: not covered, or not said */
+
+// clang-format off
+#define QUERY_CODES(X)                                                                             \
+    X(BAD_PARAMETER,       400, "bad_parameter")                                                   \
+    X(BAD_SELECTOR,        400, "bad_selector")                                                    \
+    X(BAD_PATTERN,         400, "bad_pattern")                                                     \
+    X(BAD_TIME,            400, "bad_time")                                                        \
+    X(BAD_RANGE,           400, "bad_range")                                                       \
+    X(TYPE_REQUIRED,       400, "type_required")                                                   \
+    X(AMBIGUOUS_TYPE,      400, "ambiguous_type")                                                  \
+    X(UNKNOWN_TYPE,        404, "unknown_type")                                                    \
+    X(REGEX_TOO_EXPENSIVE, 422, "regex_too_expensive")                                             \
+    X(TOO_EXPENSIVE,       422, "query_too_expensive")                                             \
+    X(NOT_SUPPORTED,       422, "not_supported")                                                   \
+    X(CANCELED,            503, "canceled")                                                        \
+    X(INTERNAL,            500, "internal")
+// clang-format on
+
+enum query_code {
+    QUERY_OK = 0,
+#define X(ID, status, word) QUERY_##ID,
+    QUERY_CODES(X)
+#undef X
+};
+
+/* Why a question was refused. The first one wins, as in err_set(). Zeroed before use. */
+struct query_err {
+    enum query_code code;
+    const char *param;   /* static: the parameter to blame; NULL: none */
+    const char *setting; /* static: the limit's name in the configuration; NULL: none */
+    uint64_t limit, actual;
+    char msg[320]; /* may hold bytes of the request: repair before it is output */
+};
+
+/* Fill *e and return err_no, which is negative. param may be NULL. Never allocates. Any thread. */
+[[nodiscard, gnu::format(printf, 5, 6)]] int query_fail(struct query_err *e, int err_no,
+                                                        enum query_code code, const char *param,
+                                                        const char *fmt, ...);
+
+/* The word and the HTTP status of a code. Static. Any thread. */
+const char *query_code_word(enum query_code code);
+int query_code_status(enum query_code code);
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+struct query_conf {
+    struct store *store;       /* borrowed until query_free() */
+    real_ns now;               /* what "now" means */
+    mono_ns deadline;          /* 0: none. Beyond: TOO_EXPENSIVE */
+    const atomic_bool *cancel; /* NULL: none. Set: CANCELED */
+    uint64_t mem_max;          /* bytes for the scan, and again for the answer */
+    int64_t max_range_ns;
+    uint32_t max_points; /* of a time series */
+};
+
+#define QUERY_BY_MAX     3
+#define QUERY_GROUPS_MAX 200
+#define QUERY_ANY_MAX    16
+
+enum query_agg {
+    QUERY_SUM = 0,     /* types of kind sum */
+    QUERY_AVERAGE = 1, /* levels: mean over the covered time per series, then their sum */
+    QUERY_NOW = 2,     /* the last reading in range */
+    QUERY_AT = 3,      /* what held at the instant asked for */
+};
+
+/* The parameters that every question shares, as texts; {NULL, 0}: not given. */
+struct query_ask {
+    struct str q, from, to, agg, at;
+    bool need_type; /* refuse a selector without a type */
+    uint32_t n_by;
+    struct str by[QUERY_BY_MAX];
+    uint32_t groups; /* the largest so many, the others together; 0: 20 */
+};
+
+/* q or from or ... are borrowed during the call. */
+[[nodiscard]] int query_open(const struct query_conf *conf, const struct query_ask *ask,
+                             struct query **ret, struct query_err *e);
+
+/* NULL is a no-op; returns NULL. */
+struct query *query_free(struct query *q);
+
+struct query_type {
+    ptype_id id; /* PTYPE_NONE: the selector names none */
+    struct str name, unit;
+    enum ptype_kind kind;
+};
+
+struct query_head {
+    struct query_type type;
+    enum query_agg agg;
+    struct interval range;
+    struct interval effective; /* rounded outward to the tiers that were read */
+    bool relative;             /* the range moves with the clock */
+    uint64_t etag;             /* equal: same question to the same data; 0 before an answer */
+};
+const struct query_head *query_head(const struct query *q);
+
+/* ---- evidence ------------------------------------------------------------------------------ */
+
+enum query_gap_why {
+    QUERY_NOT_COVERED = 1,
+    QUERY_LOST = 2,
+    QUERY_ATTRIBUTE_NOT_KEPT = 3,
+};
+
+#define QUERY_GAPS_MAX 100
+
+struct query_gap {
+    struct interval t;
+    enum query_gap_why why;
+};
+
+struct query_tier {
+    const char *tier; /* static: raw, minute */
+    int64_t resolution_ns;
+    struct interval t;
+};
+
+struct query_coverage {
+    int64_t asked_ns, covered_ns;         /* of the range; covered by at least one source */
+    unit_i128 source_asked_ns, source_ns; /* the same, added over sources */
+    uint32_t sources;                     /* that said anything about this range */
+    uint64_t unknown_sources;             /* series that no source speaks for; or BATCH_UNKNOWN */
+    uint32_t n_gap, gaps_more;
+    const struct query_gap *gap;
+    uint32_t n_tier;
+    const struct query_tier *tier;
+};
+
+struct query_loss {
+    struct str why;
+    uint64_t n;       /* or BATCH_UNKNOWN */
+    unit_i128 weight; /* or QUERY_UNKNOWN */
+};
+
+struct query_quality {
+    uint64_t expected, received; /* observations, or BATCH_UNKNOWN */
+    uint32_t n_loss;
+    const struct query_loss *loss; /* largest weight first */
+    unit_i128 no_stack, truncated,
+        unsymbolised; /* weights, or QUERY_UNKNOWN: no stacks were read */
+    uint32_t basis;   /* a bit per enum basis that occurs */
+    uint32_t n_period;
+    const int64_t *period; /* distinct, rising */
+    int64_t skew_ns;       /* the largest by size */
+    bool skew_known;
+    uint64_t overflow_series;
+    uint32_t parts_asked, parts_read, parts_unreadable;
+    uint32_t n_warning;
+    const struct str *warning; /* "word: text" */
+};
+
+enum query_why_empty {
+    QUERY_NOT_EMPTY = 0,
+    QUERY_NEVER_INGESTED,
+    QUERY_NO_AGENT_IN_RANGE,
+    QUERY_NO_MATCH,
+    QUERY_TYPE_ABSENT,
+    QUERY_EXPIRED,
+    QUERY_FUTURE,
+    QUERY_ZERO, /* covered, and nothing happened */
+};
+const char *query_why_empty_word(enum query_why_empty why);
+
+struct query_empty {
+    enum query_why_empty why;
+    struct str matcher; /* of NO_MATCH: the condition that removes all; else empty */
+    real_ns last;       /* newest data that there is, of this type if possible; 0: none */
+    bool last_known;
+};
+
+/* What each answer about weights says first. */
+struct query_sums {
+    unit_i128 total;  /* QUERY_UNKNOWN: not covered */
+    uint64_t samples; /* observations, or BATCH_UNKNOWN */
+    double se;        /* standard error of total; negative: unknown */
+    struct query_coverage coverage;
+    struct query_quality quality;
+    struct query_empty empty;
+};
+
+/* ---- functions and patterns ---------------------------------------------------------------- */
+
+/* Functions merge by (scope, name); key is their hash. kind 0: the root. */
+struct query_func {
+    struct str scope, name, file, bin; /* bin: base name */
+    enum frame_kind kind;
+    uint64_t key;
+};
+
+/* The word for a kind: "native", ...; "" for 0. Static. */
+const char *query_kind_word(enum frame_kind kind);
+
+/* ---- flame graph --------------------------------------------------------------------------- */
+
+struct query_flame_ask {
+    uint32_t width;     /* pixels: what is narrower than one is hidden; 0: nothing is */
+    uint32_t max_nodes; /* rows, hidden ones included; 0: no limit; else at least 2 */
+    uint64_t root;      /* zoom hash of the view's root; 0: the tree's */
+    bool by_name;       /* siblings by name instead of by value */
+    bool invert;        /* leaves first: callers below callees */
+    struct str match;   /* search pattern; {NULL, 0}: none */
+};
+
+struct query_step {
+    uint32_t func;
+    uint64_t hash;
+};
+
+struct query_matched {
+    uint64_t functions;
+    unit_i128 view, total; /* weight of samples with a match, each once */
+    uint64_t samples;      /* or BATCH_UNKNOWN */
+    uint32_t n_func;       /* flame: indices into func, rising */
+    const uint32_t *func;
+};
+
+/*
+ * A tree in preorder. total[i] = self[i] + the totals of its children, exactly, for every i. A
+ * parent with dropped children has one last child with func -1, which stands for hidden[] nodes.
+ */
+struct query_flame {
+    struct query_sums sum;
+
+    uint64_t view_root, view_asked;
+    bool view_found;
+    uint32_t n_path; /* from the tree's root down to the view's, both included; 0 at the root */
+    const struct query_step *path;
+    unit_i128 view_total;
+
+    unit_i128 floor, hidden_total;
+    uint64_t hidden_nodes;
+
+    bool has_match;
+    struct query_matched matched;
+
+    uint32_t n_func;
+    const struct query_func *func; /* 0 is the root; by first appearance in path and nodes */
+
+    uint32_t n; /* 0: not covered; 1 with total 0: covered and zero */
+    const uint32_t *depth;
+    const int32_t *node_func;
+    const unit_i128 *self, *total;
+    const uint64_t *samples; /* of the subtree, or BATCH_UNKNOWN */
+    const uint64_t *hidden;
+    const uint64_t *hash; /* zoom hash; 0 for the root and hidden ones */
+};
+
+[[nodiscard]] int query_flame(struct query *q, const struct query_flame_ask *ask,
+                              struct query_flame *ret, struct query_err *e);
+
+/* ---- table of functions -------------------------------------------------------------------- */
+
+enum query_sort {
+    QUERY_BY_SELF = 0,
+    QUERY_BY_TOTAL = 1,
+    QUERY_BY_SAMPLES = 2,
+};
+
+enum query_key {
+    QUERY_KEY_FN = 0,
+    QUERY_KEY_FILE = 1,
+    QUERY_KEY_BIN = 2,
+};
+
+struct query_top_ask {
+    enum query_sort sort;
+    enum query_key key;
+    struct str match; /* only rows that match; {NULL, 0}: all */
+    uint32_t n_any;
+    struct str any[QUERY_ANY_MAX];
+    uint32_t limit;   /* rows; 0: sums alone */
+    struct str after; /* the next of the page before; {NULL, 0}: the first page */
+};
+
+struct query_row {
+    uint32_t func;
+    unit_i128 self, total; /* total: each sample once, however often it recurs */
+    uint64_t samples;      /* those behind total, or BATCH_UNKNOWN */
+    uint64_t places;       /* paths of the tree at which it stands, outermost ones only */
+};
+
+struct query_any {
+    struct str pattern;
+    uint64_t functions;
+    unit_i128 total;
+    uint64_t samples;
+};
+
+struct query_top {
+    struct query_sums sum;
+    uint64_t rows; /* before limit and after */
+    bool has_match;
+    struct query_matched matched;
+    uint32_t n_any;
+    const struct query_any *any;
+    struct query_any any_union;
+    uint32_t n_func;
+    const struct query_func *func; /* func[0] is the root */
+    uint32_t n;
+    const struct query_row *row;
+    struct str next; /* empty: this was the last page */
+};
+
+[[nodiscard]] int query_top(struct query *q, const struct query_top_ask *ask, struct query_top *ret,
+                            struct query_err *e);
+
+/* ---- time series --------------------------------------------------------------------------- */
+
+struct query_series_ask {
+    uint32_t points;   /* at most so many buckets of whole seconds; 0: bucket_ns says */
+    int64_t bucket_ns; /* exactly this long */
+};
+
+struct query_line {
+    bool rest;                      /* all that is in no other line */
+    struct str label[QUERY_BY_MAX]; /* values of ask.by */
+    unit_i128 total;                /* or QUERY_UNKNOWN */
+    const unit_i128 *value;         /* per bucket; QUERY_UNKNOWN: not covered */
+    const uint64_t *samples;        /* or BATCH_UNKNOWN */
+    const int64_t *covered_ns;      /* by at least one source */
+    const unit_i128 *lost;          /* weight, or QUERY_UNKNOWN */
+};
+
+struct query_series {
+    struct query_sums sum;
+    real_ns base;
+    int64_t bucket_ns;
+    bool raised; /* the data are coarser than what was asked for */
+    uint32_t n;  /* buckets; the last is cut at the range's end */
+    uint32_t n_by;
+    struct str by[QUERY_BY_MAX];
+    uint32_t n_line;
+    const struct query_line *line;
+};
+
+[[nodiscard]] int query_series(struct query *q, const struct query_series_ask *ask,
+                               struct query_series *ret, struct query_err *e);
+
+/* ---- what there is ------------------------------------------------------------------------- */
+
+struct query_type_row {
+    struct query_type type;
+    bool builtin;
+    uint32_t sources;
+    struct interval seen;
+};
+struct query_types {
+    uint32_t n;
+    const struct query_type_row *row;
+};
+[[nodiscard]] int query_types(struct query *q, struct query_types *ret, struct query_err *e);
+
+struct query_name_row {
+    struct str name;
+    uint64_t values;
+    bool attribute;
+};
+struct query_names {
+    uint32_t n;
+    const struct query_name_row *row;
+};
+[[nodiscard]] int query_names(struct query *q, struct query_names *ret, struct query_err *e);
+
+struct query_values_ask {
+    struct str name, prefix, after;
+    uint32_t limit;
+};
+struct query_values {
+    uint32_t n;
+    const struct str *value; /* rising by bytes */
+    bool truncated;          /* there are more behind the last */
+};
+[[nodiscard]] int query_values(struct query *q, const struct query_values_ask *ask,
+                               struct query_values *ret, struct query_err *e);
+
+struct query_target_row {
+    uint64_t id;
+    struct target_key key;
+    struct str exe, cmdline, comm, cgroup, container;
+    uint32_t flags; /* enum target_flag */
+    uint32_t n_type;
+    const struct query_type *type;
+    struct interval seen;
+};
+struct query_targets {
+    uint32_t n;
+    const struct query_target_row *row; /* last seen first */
+    bool truncated;
+};
+/* after: id of the last row of the page before; 0: the first page */
+[[nodiscard]] int query_targets(struct query *q, uint32_t limit, uint64_t after,
+                                struct query_targets *ret, struct query_err *e);
+
+struct query_sender_row {
+    uint8_t agent[16], boot[16];
+    uint64_t seq;
+    real_ns last;
+};
+/* The newest state of one source (a scope of one type). */
+struct query_source_row {
+    struct query_type type;
+    struct str host; /* its label, if it has one */
+    enum source_state state;
+    struct str why;
+    real_ns last;
+};
+struct query_status {
+    const char *state; /* static: ok, tight, full, read_only */
+    struct str state_why;
+    uint64_t disk_free, disk_used, bytes_per_day;
+    uint64_t lsn, batches, rows, series, nodes, head_rows, journal_bytes;
+    real_ns oldest, newest, raw_from; /* 0: no data */
+    uint32_t n_sender, senders_more;
+    const struct query_sender_row *sender; /* newest first */
+    uint32_t n_source, sources_more;
+    const struct query_source_row *source; /* of the range, those not ok first */
+};
+[[nodiscard]] int query_status(struct query *q, struct query_status *ret, struct query_err *e);

@@ -46,10 +46,16 @@ static inline int64_t pb_zigzag(uint64_t v)
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
-/* Writer: appends to a buf. Messages are built inside out, or with pb_put_len over a second buf. */
+/* The other way round. */
+static inline uint64_t pb_zag(int64_t v)
+{
+    return (uint64_t)v << 1 ^ (uint64_t)(v >> 63);
+}
+
+/* Writer: appends to a buf. Messages are built inside out, or over a second buf. */
 void pb_put_tag(struct buf *b, uint32_t number, enum pb_wire wire);
 void pb_put_raw_varint(struct buf *b, uint64_t v);
-void pb_put_varint(struct buf *b, uint32_t number, uint64_t v); /* left out where 0 */
-void pb_put_sint(struct buf *b, uint32_t number, int64_t v);    /* zigzag; left out where 0 */
-void pb_put_fixed64(struct buf *b, uint32_t number, uint64_t v);
+void pb_put_varint(struct buf *b, uint32_t number, uint64_t v);  /* left out where 0 */
+void pb_put_sint(struct buf *b, uint32_t number, int64_t v);     /* zigzag; left out where 0 */
+void pb_put_fixed64(struct buf *b, uint32_t number, uint64_t v); /* left out where 0 */
 void pb_put_bytes(struct buf *b, uint32_t number, struct str s); /* written where empty too */

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/str.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 #include "base/buf.h"
 
 int str_cmp(struct str a, struct str b)
@@ -89,6 +92,50 @@ bool str_hex64(struct str s, uint64_t *ret)
         else
             return false;
     }
+    *ret = v;
+    return true;
+}
+
+/* The digits at the start of s: how many. */
+static size_t digit_run(struct str s)
+{
+    size_t n = 0;
+
+    while (n < s.n && s.p[n] >= '0' && s.p[n] <= '9')
+        n++;
+    return n;
+}
+
+bool str_double(struct str s, double *ret)
+{
+    char text[64];
+    size_t at = s.n > 0 && s.p[0] == '-', n = digit_run(str_from(s, at));
+    double v;
+
+    if (s.n >= sizeof text || n == 0 || (n > 1 && s.p[at] == '0'))
+        return false;
+    at += n;
+    if (at < s.n && s.p[at] == '.') {
+        n = digit_run(str_from(s, at + 1));
+        if (n == 0)
+            return false;
+        at += 1 + n;
+    }
+    if (at < s.n && (s.p[at] | 0x20) == 'e') {
+        at++;
+        at += at < s.n && (s.p[at] == '-' || s.p[at] == '+');
+        n = digit_run(str_from(s, at));
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    if (at != s.n)
+        return false;
+    memcpy(text, s.p, s.n);
+    text[s.n] = '\0';
+    v = strtod(text, NULL);
+    if (!isfinite(v))
+        return false;
     *ret = v;
     return true;
 }

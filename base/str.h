@@ -64,6 +64,10 @@ static inline struct str str_to(struct str s, size_t n)
 /* 1 to 16 hex digits, no prefix. */
 [[nodiscard]] bool str_hex64(struct str s, uint64_t *ret);
 
+/* A decimal number as JSON writes it (RFC 8259: no "+1", ".5", "inf", hex), at most 63 bytes, and
+ * finite. */
+[[nodiscard]] bool str_double(struct str s, double *ret);
+
 /* Length (1 to 4) of the well-formed UTF-8 sequence that s begins with; 0: none, or s is empty. */
 size_t str_utf8_next(struct str s);
 

@@ -78,8 +78,9 @@ struct clock_pair {
 struct clock_pair clock_pair_take(unsigned n);
 
 /* RFC 3339, UTC, "2026-11-29T13:00:00.123456789Z"; fraction left out where it is 0. ret holds at
- * least 40 bytes; returns ret. Years 0001 to 9999, else "out of range". */
+ * least 40 bytes; returns ret. Every int64 has a text (years 1677 to 2262). */
 const char *real_ns_format(real_ns t, char ret[static 40]);
 
-/* RFC 3339 with Z or an offset and up to 9 decimals; false if it is anything else. */
+/* RFC 3339 with Z or an offset and up to 9 decimals; false if it is anything else or does not fit.
+ * A leap second (":60") is refused. */
 [[nodiscard]] bool real_ns_parse(struct str s, real_ns *ret);

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/json_out.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#define DEPTH_MAX 64
+
+void json_init(struct json_out *j, struct buf *b)
+{
+    *j = (struct json_out){.b = b};
+}
+
+/* ---- structure ----------------------------------------------------------------------------- */
+
+static uint64_t level_bit(const struct json_out *j)
+{
+    return UINT64_C(1) << (j->depth - 1);
+}
+
+/* Before a member of an array, a key, or the one value at the top. */
+static void comma(struct json_out *j)
+{
+    if (j->depth == 0) {
+        assert(!(j->has_member & 1)); /* one value at the top */
+        return;
+    }
+    if (j->has_member & level_bit(j))
+        buf_chr(j->b, ',');
+    j->has_member |= level_bit(j);
+}
+
+static void before_value(struct json_out *j)
+{
+    if (j->after_key) {
+        j->after_key = false;
+        return;
+    }
+    assert(j->depth == 0 || !(j->is_object & level_bit(j))); /* a value in an object has a key */
+    comma(j);
+}
+
+static void open_level(struct json_out *j, bool object)
+{
+    before_value(j);
+    assert(j->depth < DEPTH_MAX);
+    j->depth++;
+    j->has_member &= ~level_bit(j);
+    if (object)
+        j->is_object |= level_bit(j);
+    else
+        j->is_object &= ~level_bit(j);
+    buf_chr(j->b, object ? '{' : '[');
+}
+
+static void close_level(struct json_out *j, bool object)
+{
+    assert(j->depth > 0 && !j->after_key && !(j->is_object & level_bit(j)) == !object);
+    j->depth--;
+    buf_chr(j->b, object ? '}' : ']');
+}
+
+void json_object(struct json_out *j)
+{
+    open_level(j, true);
+}
+
+void json_object_end(struct json_out *j)
+{
+    close_level(j, true);
+}
+
+void json_array(struct json_out *j)
+{
+    open_level(j, false);
+}
+
+void json_array_end(struct json_out *j)
+{
+    close_level(j, false);
+}
+
+/* ---- strings ------------------------------------------------------------------------------- */
+
+/* Bytes that stand for themselves: printable ASCII but '"', '\\', '<', and DEL left to escaping. */
+static bool is_plain(unsigned char c)
+{
+    return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != '<';
+}
+
+static void put_special(struct json_out *j, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    const char *two = NULL;
+
+    switch (c) {
+    case '"':
+        two = "\\\"";
+        break;
+    case '\\':
+        two = "\\\\";
+        break;
+    case '\n':
+        two = "\\n";
+        break;
+    case '\r':
+        two = "\\r";
+        break;
+    case '\t':
+        two = "\\t";
+        break;
+    default:
+        buf_add(j->b, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
+        return;
+    }
+    buf_add(j->b, two, 2);
+}
+
+/* A byte that is no part of UTF-8 is shown as the four characters \xHH, as str_repair() does. */
+static void put_invalid(struct json_out *j, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+
+    buf_add(j->b, (char[]){'\\', '\\', 'x', hex[c >> 4], hex[c & 15]}, 5);
+}
+
+static void put_string(struct json_out *j, struct str s)
+{
+    size_t from = 0, at = 0;
+    bool repaired = false;
+
+    buf_chr(j->b, '"');
+    while (at < s.n) {
+        unsigned char c = (unsigned char)s.p[at];
+        size_t n;
+
+        if (is_plain(c)) {
+            at++;
+            continue;
+        }
+        n = str_utf8_next(str_from(s, at));
+        if (n > 1) {
+            at += n;
+            continue;
+        }
+        buf_add(j->b, s.p + from, at - from);
+        if (n == 1) {
+            put_special(j, c);
+        } else {
+            put_invalid(j, c);
+            repaired = true;
+        }
+        from = ++at;
+    }
+    if (at > from)
+        buf_add(j->b, s.p + from, at - from);
+    buf_chr(j->b, '"');
+    j->repaired += repaired;
+}
+
+void json_key_str(struct json_out *j, struct str key)
+{
+    assert(j->depth > 0 && j->is_object & level_bit(j) && !j->after_key);
+    comma(j);
+    put_string(j, key);
+    buf_chr(j->b, ':');
+    j->after_key = true;
+}
+
+void json_key(struct json_out *j, const char *key)
+{
+    json_key_str(j, str_c(key));
+}
+
+void json_str(struct json_out *j, struct str s)
+{
+    before_value(j);
+    put_string(j, s);
+}
+
+void json_cstr(struct json_out *j, const char *s)
+{
+    json_str(j, str_c(s));
+}
+
+/* ---- other values -------------------------------------------------------------------------- */
+
+void json_null(struct json_out *j)
+{
+    before_value(j);
+    buf_add(j->b, "null", 4);
+}
+
+void json_bool(struct json_out *j, bool v)
+{
+    before_value(j);
+    buf_cstr(j->b, v ? "true" : "false");
+}
+
+void json_i64(struct json_out *j, int64_t v)
+{
+    before_value(j);
+    buf_i64(j->b, v);
+}
+
+void json_u64(struct json_out *j, uint64_t v)
+{
+    before_value(j);
+    buf_u64(j->b, v);
+}
+
+/*
+ * Shortest form. Most numbers of an answer have few digits: v = m / 10^k with m < 2^53 and k <= 22
+ * is read back exactly, because m, 10^k and one rounded division are what a reader of decimals
+ * computes; the smallest such k is the shortest form. The rest is tried in the library's
+ * conversion from 15 digits up.
+ */
+static bool put_short(struct buf *b, double v)
+{
+    static const uint64_t pow10[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+
+    for (unsigned k = 0; k < sizeof pow10 / sizeof pow10[0]; k++) {
+        double scale = (double)pow10[k];
+        uint64_t whole;
+
+        if (v * scale >= 0x1p53 - 1)
+            return false;
+        whole = (uint64_t)(v * scale + 0.5);
+        if ((double)whole / scale != v)
+            continue;
+        buf_u64(b, whole / pow10[k]);
+        if (k > 0)
+            buf_chr(b, '.');
+        for (unsigned i = k; i > 0; i--)
+            buf_chr(b, (char)('0' + whole / pow10[i - 1] % 10));
+        return true;
+    }
+    return false;
+}
+
+void json_double(struct json_out *j, double v)
+{
+    char text[32];
+    double back;
+
+    assert(isfinite(v));
+    before_value(j);
+    if (signbit(v))
+        buf_chr(j->b, '-');
+    v = fabs(v);
+    if (put_short(j->b, v))
+        return;
+    /* any 15 digits survive the way to a double and back, but a subnormal one may need fewer */
+    for (int digits = v < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, v);
+        if (str_double(str_c(text), &back) && back == v)
+            break;
+    }
+    buf_cstr(j->b, text);
+}
+
+void json_hex64(struct json_out *j, uint64_t v)
+{
+    before_value(j);
+    buf_chr(j->b, '"');
+    buf_hex64(j->b, v);
+    buf_chr(j->b, '"');
+}
+
+void json_dec_i64(struct json_out *j, int64_t v)
+{
+    before_value(j);
+    buf_chr(j->b, '"');
+    buf_i64(j->b, v);
+    buf_chr(j->b, '"');
+}
+
+void json_dec_u64(struct json_out *j, uint64_t v)
+{
+    before_value(j);
+    buf_chr(j->b, '"');
+    buf_u64(j->b, v);
+    buf_chr(j->b, '"');
+}
+
+void json_dec_i128(struct json_out *j, unit_i128 v)
+{
+    __extension__ unsigned __int128 u = (unsigned __int128)v;
+    char digits[40];
+    size_t at = sizeof digits;
+
+    before_value(j);
+    if (v < 0)
+        u = -u;
+    do {
+        digits[--at] = (char)('0' + (unsigned)(u % 10));
+        u /= 10;
+    } while (u > 0);
+    buf_cstr(j->b, v < 0 ? "\"-" : "\"");
+    buf_add(j->b, digits + at, sizeof digits - at);
+    buf_chr(j->b, '"');
+}
+
+void json_raw(struct json_out *j, struct str already_json)
+{
+    before_value(j);
+    buf_str(j->b, already_json);
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "tests/lib/testing.h"
+
+struct settings {
+    char *name, *none;
+    bool on;
+    uint64_t n, percent, size;
+    int64_t age;
+};
+
+static struct settings s;
+static const struct conf_opt opts[] = {
+    {"a", "name", CONF_STR, offsetof(struct settings, name), "x", 0, 0, "a name"},
+    {"a", "none", CONF_STR, offsetof(struct settings, none), NULL, 0, 0, "no default"},
+    {"a", "on", CONF_BOOL, offsetof(struct settings, on), "yes", 0, 0, "a switch"},
+    {"b", "n", CONF_COUNT, offsetof(struct settings, n), "3", 1, 10, "a count"},
+    {"b", "percent", CONF_PERCENT, offsetof(struct settings, percent), NULL, 0, 100, "a share"},
+    {"b", "size", CONF_SIZE, offsetof(struct settings, size), "1MiB", 1024, 1 << 30, "a size"},
+    {"b", "age", CONF_DURATION, offsetof(struct settings, age), "7d", 1000000000,
+     INT64_C(864000000000000), "an age"},
+};
+static const struct conf conf = {"test", opts, sizeof opts / sizeof opts[0], &s};
+
+static int setup(void **state)
+{
+    (void)state;
+    conf_defaults(&conf);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    conf_free(&conf);
+    return 0;
+}
+
+static int read_text(const char *text, struct err *err)
+{
+    char path[] = "/tmp/strata_conf_XXXXXX";
+    int fd = mkstemp(path), r;
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    (void)close(fd);
+    r = conf_read(&conf, path, err);
+    (void)unlink(path);
+    return r;
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    assert_string_equal(s.name, "x");
+    assert_string_equal(s.none, "");
+    assert_true(s.on);
+    assert_int_equal(s.n, 3);
+    assert_int_equal(s.percent, 0);
+    assert_int_equal(s.size, 1 << 20);
+    assert_int_equal(s.age, INT64_C(7) * 86400 * 1000000000);
+}
+
+static void file_is_read(void **state)
+{
+    struct err err = {};
+
+    (void)state;
+    assert_ok(read_text("# comment\n[a]\nname = two words ; why\non=off\n\n[b]\nn = 10\n"
+                        "size = 2KiB\nage=90s\npercent = 55\n",
+                        &err),
+              &err);
+    assert_string_equal(s.name, "two words");
+    assert_false(s.on);
+    assert_int_equal(s.n, 10);
+    assert_int_equal(s.size, 2048);
+    assert_int_equal(s.age, INT64_C(90) * 1000000000);
+    assert_int_equal(s.percent, 55);
+}
+
+static void refusals_name_the_place(void **state)
+{
+    char longest[400];
+    const struct {
+        const char *text, *says;
+    } t[] = {
+        {"[a]\nname=1\n[c]\nx=1\n", ":4: unknown section [c]"},
+        {"[a]\nname=1\nfoo=1\n", ":3: unknown key \"foo\" in section [a]"},
+        {"[b]\nage = 10\n", ":2: b.age: \"10\" is no duration: a suffix ns, us"},
+        {"[b]\nage = 11d\n", ":2: b.age: \"11d\" is out of range: 1s to 10d"},
+        {"[b]\nsize = 4096\n", ":2: b.size: \"4096\" is no size: a suffix B, KiB"},
+        {"[b]\nsize = 1023B\n", ":2: b.size: \"1023B\" is out of range: 1KiB to 1GiB"},
+        {"[b]\nsize = 99999999999TiB\n", ":2: b.size: \"99999999999TiB\" is too large"},
+        {"[b]\nn = 5s\n", ":2: b.n: \"5s\" is no count"},
+        {"[b]\nn = 0\n", ":2: b.n: \"0\" is out of range: 1 to 10"},
+        {"[b]\nn = -1\n", ":2: b.n: \"-1\" is no count"},
+        {"[b]\npercent = 101\n", ":2: b.percent: \"101\" is out of range: 0 to 100"},
+        {"[a]\non = maybe\n", ":2: a.on: \"maybe\" is not on, off"},
+        {"[a]\nname = a\n  more\n", ":3: a line must not begin with a blank"},
+        {"[a]\nwhat is this\n", ":2: neither [section], key = value"},
+        {longest, ":2: the line is too long"},
+    };
+
+    (void)state;
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, "[a]\nname=", 9);
+    longest[sizeof longest - 1] = '\0';
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct err err = {};
+
+        assert_true(read_text(t[i].text, &err) < 0);
+        if (!strstr(err.msg, t[i].says) || !strstr(err.msg, "/tmp/strata_conf_"))
+            fail_msg("case %zu: %s", i, err.msg);
+    }
+}
+
+static void no_file(void **state)
+{
+    struct err err = {};
+
+    (void)state;
+    assert_int_equal(conf_read(&conf, "/nonexistent/x.ini", &err), -ENOENT);
+    assert_string_equal(err.msg, "/nonexistent/x.ini: No such file or directory");
+}
+
+static void assignments(void **state)
+{
+    struct err err = {};
+
+    (void)state;
+    assert_ok(conf_set(&conf, STR("b.age=1h"), &err), &err);
+    assert_int_equal(s.age, INT64_C(3600) * 1000000000);
+    assert_ok(conf_set(&conf, STR("a.name=x.y=z"), &err), &err);
+    assert_string_equal(s.name, "x.y=z");
+    assert_int_equal(conf_set(&conf, STR("a.name"), &err), -EINVAL);
+    err = (struct err){};
+    assert_int_equal(conf_set(&conf, STR("name=a.b"), &err), -EINVAL);
+    err = (struct err){};
+    assert_int_equal(conf_set(&conf, STR("b.n=11"), &err), -ERANGE);
+    assert_string_equal(err.msg, "b.n: \"11\" is out of range: 1 to 10");
+    assert_int_equal(s.n, 3);
+}
+
+static void help_and_table(void **state)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+
+    (void)state;
+    conf_print_help(&conf, f);
+    conf_print_markdown(&conf, f);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "[b]\n; a count (count, 1 to 10)\nn = 3\n"));
+    assert_non_null(strstr(text, "; an age (duration, 1s to 10d)\nage = 7d\n"));
+    assert_non_null(strstr(text, "| `b` | `size` | size | `1MiB` | 1KiB | 1GiB | a size |\n"));
+    free(text);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(defaults), TEST(file_is_read), TEST(refusals_name_the_place),
+        TEST(no_file),  TEST(assignments),  TEST(help_and_table),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/json_out.h"
+#include "tests/lib/testing.h"
+
+static void structure(void **state)
+{
+    struct buf b;
+    struct json_out j;
+
+    (void)state;
+    buf_init(&b, 1 << 20);
+    json_init(&j, &b);
+    json_object(&j);
+    json_key(&j, "a");
+    json_array(&j);
+    json_array_end(&j);
+    json_key(&j, "b");
+    json_array(&j);
+    json_i64(&j, INT64_MIN);
+    json_object(&j);
+    json_object_end(&j);
+    json_u64(&j, UINT64_MAX);
+    json_null(&j);
+    json_bool(&j, true);
+    json_bool(&j, false);
+    json_array_end(&j);
+    json_key_str(&j, STR("c\"d"));
+    json_hex64(&j, 0xabc);
+    json_key(&j, "e");
+    json_dec_i64(&j, -5);
+    json_key(&j, "f");
+    json_dec_u64(&j, 5);
+    json_key(&j, "g");
+    json_dec_i128(&j, (unit_i128)INT64_MIN * 16);
+    json_key(&j, "h");
+    json_raw(&j, STR("[1,2]"));
+    json_object_end(&j);
+    assert_str(buf_view(&b),
+               STR("{\"a\":[],\"b\":[-9223372036854775808,{},18446744073709551615,null,"
+                   "true,false],\"c\\\"d\":\"0000000000000abc\",\"e\":\"-5\","
+                   "\"f\":\"5\",\"g\":\"-147573952589676412928\",\"h\":[1,2]}"));
+    buf_deinit(&b);
+}
+
+static void deepest(void **state)
+{
+    struct buf b;
+    struct json_out j;
+
+    (void)state;
+    buf_init(&b, 1 << 20);
+    json_init(&j, &b);
+    for (unsigned i = 0; i < 32; i++) {
+        json_array(&j);
+        json_object(&j);
+        json_key(&j, "k");
+    }
+    json_cstr(&j, "x");
+    for (unsigned i = 0; i < 32; i++) {
+        json_object_end(&j);
+        json_array_end(&j);
+    }
+    assert_int_equal(b.n, 32 * 8 + 3);
+    buf_deinit(&b);
+}
+
+static void strings(void **state)
+{
+    static const struct {
+        struct str in, out;
+    } t[] = {
+        {STR(""), STR("\"\"")},
+        {STR("a<b>&c"), STR("\"a\\u003cb>&c\"")},
+        {STR("\"\\\n\r\t\x01\x7f"), STR("\"\\\"\\\\\\n\\r\\t\\u0001\\u007f\"")},
+        {STR("a\0b"), STR("\"a\\u0000b\"")},
+        {STR("gr\xc3\xbc\xc3\x9f"), STR("\"gr\xc3\xbc\xc3\x9f\"")},
+        {STR("\xf0\x9f\x98\x80"), STR("\"\xf0\x9f\x98\x80\"")},
+        {STR("x\xffy\xc3"), STR("\"x\\\\xffy\\\\xc3\"")},
+        {STR("\xed\xa0\x80"), STR("\"\\\\xed\\\\xa0\\\\x80\"")},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct buf b;
+        struct json_out j;
+
+        buf_init(&b, 1000);
+        json_init(&j, &b);
+        json_str(&j, t[i].in);
+        assert_str(buf_view(&b), t[i].out);
+        assert_int_equal(j.repaired, i >= 6);
+        buf_deinit(&b);
+    }
+}
+
+static void double_is(double v, const char *text)
+{
+    struct buf b;
+    struct json_out j;
+
+    buf_init(&b, 1000);
+    json_init(&j, &b);
+    json_double(&j, v);
+    assert_str(buf_view(&b), str_c(text));
+    buf_deinit(&b);
+}
+
+static void doubles(void **state)
+{
+    (void)state;
+    double_is(0, "0");
+    double_is(-0.0, "-0");
+    double_is(1, "1");
+    double_is(-2.5, "-2.5");
+    double_is(0.1, "0.1");
+    double_is(0.3, "0.3");
+    double_is(0.05, "0.05");
+    double_is(100.25, "100.25");
+    double_is(0.00000001, "0.00000001");
+    double_is(1e-9, "1e-09");
+    double_is(0.1 + 0.2, "0.30000000000000004");
+    double_is(1.0 / 3, "0.3333333333333333");
+    double_is(9007199254740990, "9007199254740990");
+    double_is(1e22, "1e+22");
+    double_is(5e-324, "5e-324");
+    double_is(1.7976931348623157e308, "1.7976931348623157e+308");
+}
+
+static size_t significant(struct str s)
+{
+    size_t n = 0;
+    bool seen = false;
+
+    for (size_t i = 0; i < s.n && s.p[i] != 'e'; i++) {
+        seen = seen || (s.p[i] >= '1' && s.p[i] <= '9');
+        n += seen && s.p[i] != '.';
+    }
+    return n;
+}
+
+/* Any bits, and sums of few decimals: read back equal, and never longer than %.17g cut down. */
+static void doubles_read_back(void **state)
+{
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, 1000);
+    for (uint64_t i = 0; i < 100000; i++) {
+        uint64_t bits = hash_mix(i);
+        struct json_out j;
+        double v, back;
+
+        memcpy(&v, &bits, sizeof v);
+        if (i & 1)
+            v = (double)(int64_t)(bits >> 40) / 1000;
+        if (!isfinite(v))
+            continue;
+        buf_reset(&b);
+        json_init(&j, &b);
+        json_double(&j, v);
+        assert_true(str_double(buf_view(&b), &back));
+        assert_memory_equal(&back, &v, sizeof v);
+        assert_true(significant(buf_view(&b)) <= 17);
+        if (i & 1)
+            assert_true(significant(buf_view(&b)) <= 11);
+    }
+    buf_deinit(&b);
+}
+
+static void full_buffer_is_said(void **state)
+{
+    struct buf b;
+    struct json_out j;
+
+    (void)state;
+    buf_init(&b, 10);
+    json_init(&j, &b);
+    json_array(&j);
+    json_cstr(&j, "more than ten bytes");
+    json_array_end(&j);
+    assert_true(b.failed);
+    buf_deinit(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(structure),         cmocka_unit_test(deepest),
+        cmocka_unit_test(strings),           cmocka_unit_test(doubles),
+        cmocka_unit_test(doubles_read_back), cmocka_unit_test(full_buffer_is_said),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

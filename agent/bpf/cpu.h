@@ -17,17 +17,31 @@ typedef int32_t s32;
 
 #define SA_MAX_KERN   127
 #define SA_MAX_NATIVE 512
-#define SA_MAX_WORDS  1024 /* power of two: used as a mask for the verifier */
+#define SA_MAX_WORDS  1024  /* power of two: used as a mask for the verifier */
 #define SA_CHUNK_ROWS 65536 /* rows of one inner table array: 256 KiB, two rows per u64 */
+#define SA_PAGE_ROWS  16384 /* most rows of one 64 KiB page: what the search covers */
+
+/* Sizes of the maps; entry 0 of mapents and pgidx is not used. */
+#define SA_MAX_CHUNKS  1024
+#define SA_MAX_PROCS   16384
+#define SA_MAX_MAPENTS 262144
+#define SA_MAX_PAGES   262144
+#define SA_MAX_RULES   65536
+#define SA_PROC_MAPS   4096 /* executable mappings of one process */
 
 /* One executable mapping of one process; sorted by start inside the process's range. */
 struct sa_mapent {
 	u64 start, end;
-	u64 bias; /* runtime address - ELF address */
-	u32 pg_base; /* first entry of this binary in pgidx */
-	u32 npages; /* 0: no table (anonymous, JIT, not built yet) */
+	u64 bias;	/* runtime address - ELF address */
+	u32 pg_base;	/* first entry of this binary in pgidx */
+	u32 npages;	/* 0: no table; first_page is then an enum sa_no_table */
 	u32 first_page; /* ELF address >> 16 of the first page with rows */
-	u32 bin; /* binary id given by user space, below 2^22 */
+	u32 bin;	/* binary id given by user space, below 2^22; 0: raw words */
+};
+
+enum sa_no_table {
+	SA_NT_WAIT = 0, /* not built, failed or evicted: stop notable */
+	SA_NT_FP,	/* anonymous (JIT), or a file without .eh_frame: frame pointers */
 };
 
 /* Rows of one 64 KiB page of a binary: global row number (chunk << 16 | index) and count. */
@@ -41,24 +55,24 @@ struct sa_row {
 
 enum sa_fpk { /* where the caller's rbp is */
 	SA_FP_SAME = 0,
-	SA_FP_CFA, /* at CFA + fpoff */
-	SA_FP_RBP, /* at rbp + fpoff */
+	SA_FP_CFA,   /* at CFA + fpoff */
+	SA_FP_RBP,   /* at rbp + fpoff */
 	SA_FP_UNDEF, /* lost: a later rbp-based rule stops with badfp */
 };
 
 enum sa_rule_kind {
 	SA_K_INVALID = 0,
-	SA_K_RSP, /* CFA = rsp + off */
-	SA_K_RBP, /* CFA = rbp + off */
-	SA_K_PLT11, /* CFA = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
-	SA_K_PLT10, /* the same, >= 10 */
-	SA_K_SIG, /* rt_sigframe: reload rbp, rsp, rip */
-	SA_K_END, /* outermost frame */
+	SA_K_RSP,	/* CFA = rsp + off */
+	SA_K_RBP,	/* CFA = rbp + off */
+	SA_K_PLT11,	/* CFA = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
+	SA_K_PLT10,	/* the same, >= 10 */
+	SA_K_SIG,	/* rt_sigframe: reload rbp, rsp, rip */
+	SA_K_END,	/* outermost frame */
 	SA_K_DEREF_RBP, /* CFA = *(rbp + off) */
 	SA_K_DEREF_RSP, /* CFA = *(rsp + off) */
-	SA_K_NOINFO, /* no FDE covers this address */
-	SA_K_REG, /* CFA = reg + off; leaf only */
-	SA_K_RAREG, /* CFA = rsp + off, return address in reg; leaf only */
+	SA_K_NOINFO,	/* no FDE covers this address */
+	SA_K_REG,	/* CFA = reg + off; leaf only */
+	SA_K_RAREG,	/* CFA = rsp + off, return address in reg; leaf only */
 };
 
 struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */
@@ -67,7 +81,12 @@ struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */
 	u32 zero;
 };
 
-struct sa_proc { /* value of map procs, key tgid; a reader copies it, then compares both gen */
+/*
+ * Value of map procs, key tgid. gen is new at each publication, whichever process it is for: an
+ * element may be reused while a program reads it, so it copies the value, then compares tgid and
+ * both gen.
+ */
+struct sa_proc {
 	u32 gen, tgid, maps_off, n;
 	u32 flags, gen2;
 };
@@ -102,20 +121,20 @@ enum sa_flag {
 };
 
 /* user words: tag in the two top bits */
-#define SA_W_TAG    (3ULL << 62)
-#define SA_W_NATIVE 0ULL /* bin:22 | ELF address:40 */
-#define SA_W_RAW    (1ULL << 62) /* an address that no table entry covers */
-#define SA_W_MARK   (3ULL << 62) /* marker: SA_M_* in the low bits */
+#define SA_W_TAG     (3ULL << 62)
+#define SA_W_NATIVE  0ULL	  /* bin:22 | ELF address:40 */
+#define SA_W_RAW     (1ULL << 62) /* an address that no table entry covers */
+#define SA_W_MARK    (3ULL << 62) /* marker: SA_M_* in the low bits */
 #define SA_W_BIN(w)  ((u32)(((w) >> 40) & 0x3fffff))
-#define SA_W_ADDR(w) ((w) & 0xffffffffffULL)
-#define SA_M_SIGNAL 1
-#define SA_M_CUT    2
+#define SA_W_ADDR(w) ((w)&0xffffffffffULL)
+#define SA_M_SIGNAL  1
+#define SA_M_CUT     2
 
-struct sa_ev { /* 88 bytes + 8 * (nk + nu) */
+struct sa_ev {	 /* 88 bytes + 8 * (nk + nu) */
 	u8 kind; /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */
 	u8 stop, gil, pyerr;
 	u16 flags, nk; /* nk kernel words */
-	u16 nu, npy; /* nu user words, npy Python frames (two words each) */
+	u16 nu, npy;   /* nu user words, npy Python frames (two words each) */
 	u32 tgid, tid, cpu, map_gen, gap_ticks;
 	u64 t_ns, weight_ns, aux, cgroup_id, gil_holder; /* t_ns: CLOCK_MONOTONIC */
 	char comm[16];
@@ -123,21 +142,26 @@ struct sa_ev { /* 88 bytes + 8 * (nk + nu) */
 };
 
 /*
- * Per CPU. seq is odd while the program writes. In integers, always:
- * busy + idle + jitter + missed (3 kinds) = counter now - counter at the first tick.
+ * Per CPU. seq is odd while the program writes. An event's counter starts at 0, its first tick has
+ * no weight; a CPU that was offline gets a new event, past keeps what the older ones covered.
+ * In integers, always:
+ *     busy + idle + jitter + missed (3 kinds) = past + counter - first
  */
 struct sa_acct {
 	u64 seq;
 	u64 counter; /* last value of the event's clock, ns */
-	u64 first; /* its value at the first tick: it has no weight */
-	u64 period; /* last */
-	u64 ticks; /* that have weight */
-	u64 busy_ns, idle_ns, filtered_ns;
+	u64 first;   /* its value at the event's first tick */
+	u64 past;    /* counter - first of the events before this one, added up */
+	u64 starts;  /* events that ticked */
+	u64 period;  /* last */
+	u64 last_t;  /* CLOCK_MONOTONIC of the last tick: t_ns of its record */
+	u64 ticks;   /* that have weight */
+	u64 busy_ns, idle_ns, filtered_ns; /* busy: filtered too */
 	s64 jitter_ns;
 	u64 missed_idle_ns, missed_busy_ns, missed_mixed_ns; /* by what ran at both ends */
 	u64 missed_ticks;
 	u64 lost_ring, lost_ring_ns; /* busy ticks whose record was refused */
-	u64 stop[16]; /* records by enum sa_stop */
-	u64 bpf_ns; /* time spent in the program */
-	u64 last_idle; /* was the last tick idle? */
+	u64 stop[16];		     /* records by enum sa_stop, refused ones too */
+	u64 bpf_ns;		     /* time spent in the program */
+	u64 last_idle;		     /* was the last tick idle? */
 };

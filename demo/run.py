@@ -1,0 +1,339 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Server, agent and demo on this machine, together. What ./dev run calls.
+
+usage: run.py --build BUILD_FOLDER [--check] [--port PORT] [--data FOLDER] [--seconds N]
+
+Without --check: starts the three, prints the address of the UI and the demo's largest functions,
+runs until Ctrl-C. With --check: samples for some seconds, asks the API for the demo's flame graph,
+compares it with what the demo burns by construction (check.py), stops everything.
+Exit status: 0; 1 failed; 77 no source can sample here (last line: no BPF here: REASON).
+"""
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEFAULT_PORT = 4040
+STOP_SECONDS = 20  # what a program may take to stop before it is killed
+CAPABILITIES = ("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore,"
+                "cap_dac_read_search,cap_syslog=ep")
+
+
+class Failure(Exception):
+    """What went wrong, in words for a person."""
+
+
+class Stopped(Exception):
+    """Ctrl-C or SIGTERM."""
+
+
+BEGUN = time.monotonic()
+
+
+def say(text):
+    print(f"{time.monotonic() - BEGUN:6.1f} s  {text}", flush=True)
+
+
+def on_signal(number, _frame):
+    raise Stopped(signal.Signals(number).name)
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def follow_parent():
+    """In the child: end when run.py ends, even if that was killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Program:
+    """One of the three, with its standard error in a log."""
+
+    def __init__(self, name, command, log_dir, env=None, stdout=None):
+        self.name = name
+        self.log = os.path.join(log_dir, name + ".log")
+        self.ended = None
+        with open(self.log, "wb") as log:
+            # a session of its own: Ctrl-C reaches us alone, and we stop the three in order
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stdout or log, stderr=log,
+                env={**os.environ, **(env or {})}, start_new_session=True,
+                preexec_fn=follow_parent)
+
+    def check(self):
+        """Failure if it ended although nobody asked it to."""
+        status = self.process.poll()
+        if status is None:
+            return
+        raise Failure(f"{self.name} ended with status {status}:\n{self.tail()}")
+
+    def tail(self, lines=15):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return "".join("    " + l for l in log.readlines()[-lines:]) or "    (no message)\n"
+
+    def stop(self):
+        """SIGTERM, and SIGKILL where that does not help. Returns its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                say(f"{self.name} does not stop: killed (log: {self.log})")
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+
+def free_port(wanted):
+    """The default port where it is free, else one that the kernel gives. A port that was asked for
+    and is taken is an error."""
+    for port in (wanted or DEFAULT_PORT, 0):
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+                return s.getsockname()[1]
+            except OSError as error:
+                if wanted:
+                    raise Failure(f"port {wanted}: {error.strerror}: stop what uses it "
+                                  f"(ss -ltnp 'sport = :{wanted}') or take another --port") from error
+                say(f"port {port} is in use: taking a free one")
+    raise Failure("no free port")
+
+
+# ---- API -----------------------------------------------------------------------------------------
+
+
+class Api:
+    def __init__(self, port):
+        self.base = f"http://127.0.0.1:{port}"
+
+    def get(self, path, **parameters):
+        url = self.base + path
+        if parameters:
+            url += "?" + urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                body = answer.read()
+        except urllib.error.HTTPError as error:
+            text = error.read(2000).decode(errors="replace")
+            raise Failure(f"GET {url}: {error.code}: {text}") from error
+        except OSError as error:
+            raise Failure(f"GET {url}: {error}") from error
+        return json.loads(body)
+
+    def ready(self):
+        try:
+            with urllib.request.urlopen(self.base + "/readyz", timeout=2) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def top(self, since_ns):
+        """Rows (name, self, samples) of the demo's largest functions, and its total; or None."""
+        answer = self.get("/api/v1/top", q='cpu{service="demo"}', sort="self", limit=3,
+                          **{"from": f"{since_ns}ns", "to": "now"})
+        if not answer.get("total") or answer["total"] == "0":
+            return None
+        names = function_names(answer)
+        table = answer["top"] if "top" in answer else answer
+        rows = [(names[f], int(s)) for f, s in zip(table["func"], table["self"])]
+        return rows, int(answer["total"]), int(answer["samples"] or 0)
+
+
+def function_names(answer):
+    strings = answer["strings"]
+    return [strings[i] for i in answer["func"]["name"]]
+
+
+# ---- the row of steps ----------------------------------------------------------------------------
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.programs = []
+        self.folder = None   # of a --check: removed at the end
+        self.api = None
+        self.begun_ns = time.time_ns()
+
+    def path(self, *parts):
+        path = os.path.join(self.options.build, *parts)
+        if not os.path.exists(path):
+            raise Failure(f"{path}: not built: ./dev build")
+        return path
+
+    def start(self, name, command, **more):
+        program = Program(name, command, self.folder, **more)
+        self.programs.append(program)
+        return program
+
+    def check_programs(self):
+        for program in self.programs:
+            program.check()
+
+    def wait(self, what, seconds, ready):
+        """Until ready() gives something that counts, with a sign of life every 2 s."""
+        end = time.monotonic() + seconds
+        spoken = time.monotonic()
+        while True:
+            got = ready()
+            if got:
+                return got
+            self.check_programs()
+            now = time.monotonic()
+            if now > end:
+                logs = "".join(f"  {p.name}:\n{p.tail(8)}" for p in self.programs)
+                raise Failure(f"{what}: nothing after {seconds} s\n{logs}")
+            if now - spoken > 2:
+                say(f"waiting for {what} ...")
+                spoken = now
+            time.sleep(0.1)
+
+    def rights(self):
+        """What strata-agent says this machine allows; 77 means that it cannot sample here."""
+        agent = self.path("agent", "strata-agent")
+        done = subprocess.run([agent, "check"], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=60, check=False)
+        if done.returncode == 0:
+            return None
+        text = (done.stdout + done.stderr).strip()
+        print(text, flush=True)
+        if done.returncode == 1:  # degraded: named above, the rest works
+            return None
+        if os.geteuid() != 0:
+            say("to grant the rights, one of")
+            print(f"          sudo ./dev run\n"
+                  f"          sudo setcap {CAPABILITIES} {agent}", flush=True)
+        return text.splitlines()[-1] if text else f"strata-agent check: status {done.returncode}"
+
+    def start_server(self, data):
+        port = free_port(self.options.port)
+        self.api = Api(port)
+        server = self.start("stratad", [
+            self.path("server", "stratad"), "--listen", f"127.0.0.1:{port}", "--data", data,
+            "--ui", os.path.join(ROOT, "web")])
+        return server
+
+    def start_agent(self):
+        command = [self.path("agent", "strata-agent"), "-o", f"server.url={self.api.base}"]
+        return self.start("strata-agent", command)
+
+    def start_demo(self):
+        return self.start("demo", [self.path("demo", "demo")], env={"STRATA_SERVICE": "demo"},
+                          stdout=subprocess.PIPE)
+
+    def start_server_and_wait(self, data):
+        self.start_server(data)
+        self.wait("stratad to be ready", 20, self.api.ready)
+        say(f"stratad       {self.api.base}/   data in {os.path.relpath(data, os.getcwd())}")
+
+    def start_agent_and_demo(self):
+        agent = self.start_agent()
+        demo = self.start_demo()
+        self.begun_ns = time.time_ns()
+        say(f"strata-agent  pid {agent.process.pid}, samples every program of this machine")
+        say(f"demo          pid {demo.process.pid}, burns 60 / 30 / 10 % in three functions")
+
+    def largest(self):
+        return self.wait("the first samples of the demo", 30, lambda: self.api.top(self.begun_ns))
+
+    def stop(self):
+        """The demo first, then the agent, which sends what it still has, then the server."""
+        statuses = {}
+        for program in reversed(self.programs):
+            statuses[program.name] = program.stop()
+        return statuses
+
+    # ---- verbs
+
+    def run(self):
+        data = os.path.abspath(self.options.data or os.path.join("build", "run-data"))
+        self.folder = os.path.join(data, "log")
+        os.makedirs(self.folder, exist_ok=True)
+        refused = self.rights()
+        self.start_server_and_wait(os.path.join(data, "store"))
+        if refused:
+            say("the server and its UI run; nothing is sampled here")
+        else:
+            self.start_agent_and_demo()
+            rows, total, samples = self.largest()
+            say(f"the three largest functions of the demo, of {samples} samples:")
+            for name, value in rows:
+                print(f"          {100 * value / total:5.1f} %  {name}", flush=True)
+        query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-5m", "to": "now"})
+        say(f"look at it:   {self.api.base}/#/explore?{query}")
+        say("Ctrl-C stops all three")
+        while True:
+            self.check_programs()
+            time.sleep(0.5)
+
+    def check(self):
+        import check  # beside this file
+
+        refused = self.rights()
+        if refused:
+            print(f"no BPF here: {refused.removeprefix('no BPF here: ')}", flush=True)
+            return 77
+        self.folder = tempfile.mkdtemp(prefix="strata-check-")
+        self.start_server_and_wait(os.path.join(self.folder, "store"))
+        self.start_agent_and_demo()
+        rows, total, samples = self.largest()
+        say("first picture: " + ", ".join(f"{n} {100 * v / total:.0f} %" for n, v in rows))
+        return check.verify(self, say)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="server, agent and demo together")
+    parser.add_argument("--build", required=True, help="folder with the programs")
+    parser.add_argument("--check", action="store_true", help="verify the answer, then stop")
+    parser.add_argument("--port", type=int, help=f"default {DEFAULT_PORT}, or a free one")
+    parser.add_argument("--data", help="folder for store and logs (default build/run-data)")
+    parser.add_argument("--seconds", type=int, default=15, help="how long --check samples (15)")
+    options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
+
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
+    run = Run(options)
+    status = 1
+    try:
+        status = run.check() if options.check else run.run()
+    except Stopped:
+        print(flush=True)
+        status = 1 if options.check else 0
+    except Failure as failure:
+        say(f"failed: {failure}")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if run.programs:
+            say("stopping " + ", ".join(p.name for p in reversed(run.programs)))
+        bad = {n: s for n, s in run.stop().items() if s not in (0, -signal.SIGTERM)}
+        if bad and status == 0:
+            say("did not end well: " + ", ".join(f"{n} status {s}" for n, s in bad.items()))
+            status = 1
+        if options.check and run.folder and status in (0, 77):
+            shutil.rmtree(run.folder, ignore_errors=True)
+        elif options.check and run.folder:
+            say(f"logs and data are left in {run.folder}")
+        if run.programs:
+            say("stopped")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

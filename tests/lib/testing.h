@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/* cmocka wants these four before itself, in this order, which a formatter that sorts would break. */
+/* cmocka wants these four before itself, in this order: a formatter that sorts would break it. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,5 +26,5 @@
     do {                                                                                           \
         struct str a_ = (a), b_ = (b);                                                             \
         if (!str_eq(a_, b_))                                                                       \
-            fail_msg("%s is \"%.*s\", not \"%.*s\"", #a, STR_ARG(a_), STR_ARG(b_));                 \
+            fail_msg("%s is \"%.*s\", not \"%.*s\"", #a, STR_ARG(a_), STR_ARG(b_));                \
     } while (0)

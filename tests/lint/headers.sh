@@ -13,7 +13,7 @@ n=0
 fails=0
 for header in $(/usr/bin/python3 tests/lint/files.py . .h); do
     case $header in
-    *.bpf.h | */vmlinux*.h | *.skel.h | *.pb-c.h) continue ;;
+    *.bpf.h | */vmlinux*.h | *.skel.h | *_skel.h | *.pb-c.h) continue ;;
     agent/bpf/*) before='#include <stdint.h>' ;; # says so: the program side brings its own types
     *) before= ;;
     esac

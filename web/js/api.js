@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * The only module that fetches, and the only one that knows the API's field names. Answers leave it
+ * checked and in the client's own shapes; errors leave it as ApiError with what a person needs.
+ */
+import { BadAnswer, decode } from './tree.js';
+
+/** /<base>/ui/<hash>/js/api.js: the page's own address says where the API and which UI this is. */
+const OWN = new URL(import.meta.url);
+const BASE = new URL('../../../', OWN).pathname.replace(/\/$/, '');
+const HASH = OWN.pathname.split('/').at(-3) ?? '';
+
+const AT_ONCE = 4; // requests running; the rest wait their turn
+const LONGEST_GET = 7000; // bytes of query string; beyond it the same parameters go as a form
+
+export class ApiError extends Error {
+  /** @param {number} status @param {{code?:string, message?:string, param?:string, setting?:string, limit?:number, actual?:number, request_id?:string}} e @param {number} retryAfter seconds, 0 unknown */
+  constructor(status, e, retryAfter = 0) {
+    super(e.message || `The server answered ${status}.`);
+    this.status = status;
+    this.code = e.code ?? 'http';
+    this.param = e.param ?? '';
+    this.setting = e.setting ?? '';
+    this.limit = e.limit;
+    this.actual = e.actual;
+    this.requestId = e.request_id ?? '';
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** @typedef {Record<string, string|number|undefined>} Params */
+/** @typedef {{id:string, name:string, unit:string, kind:string}} Type */
+
+let running = 0;
+/** @type {(() => void)[]} */ const waiting = [];
+/** @type {() => void} */ let onUpdate = () => {};
+
+/** Called once when the server's UI is another one than this page's. @param {() => void} fn */
+export function whenUpdated(fn) {
+  onUpdate = fn;
+}
+
+/** @param {string} path @param {Params} params */
+export function address(path, params) {
+  const p = new URLSearchParams();
+  for (const [k, v] of Object.entries(params)) if (v !== undefined && v !== '') p.set(k, String(v));
+  return `${BASE}/api/v1${path}?${p}`;
+}
+
+/** The command that asks the same. @param {string} path @param {Params} params */
+export function curl(path, params) {
+  return `curl -sS --compressed '${location.origin}${address(path, params).replace(/'/g, '%27')}'`;
+}
+
+/** @param {string} path @param {Params} params @param {AbortSignal} signal @returns {Promise<any>} */
+async function get(path, params, signal) {
+  while (running >= AT_ONCE) await new Promise((/** @type {(x?: unknown) => void} */ ok) => waiting.push(() => ok()));
+  signal.throwIfAborted();
+  running++;
+  try {
+    const url = address(path, params),
+      at = url.indexOf('?');
+    const long = url.length > LONGEST_GET;
+    const r = await fetch(
+      long ? url.slice(0, at) : url,
+      long ? { signal, method: 'POST', body: new URLSearchParams(url.slice(at + 1)) } : { signal },
+    ).catch((e) => {
+      if (e.name === 'AbortError' || signal.aborted) throw e;
+      throw new ApiError(0, { code: 'unreachable', message: 'The server cannot be reached.' });
+    });
+    const ui = r.headers.get('Strata-UI');
+    if (ui && ui !== HASH && HASH !== 'dev') {
+      onUpdate();
+      onUpdate = () => {};
+    }
+    const text = await r.text();
+    /** @type {any} */ let body = null;
+    try {
+      body = JSON.parse(text);
+    } catch {
+      if (r.ok) throw new BadAnswer(`${path} is not JSON`);
+    }
+    if (!r.ok)
+      throw new ApiError(
+        r.status,
+        { request_id: r.headers.get('X-Request-Id') ?? '', ...(body?.error ?? {}) },
+        Number(r.headers.get('Retry-After')) || 0,
+      );
+    return body;
+  } finally {
+    running--;
+    waiting.shift()?.();
+  }
+}
+
+/**
+ * One place on the screen that shows one answer at a time: a new question ends the old one, and a
+ * late answer is dropped (its promise rejects with AbortError).
+ */
+export function slot() {
+  let current = new AbortController();
+  return {
+    /** @template T @param {(signal: AbortSignal) => Promise<T>} ask @returns {Promise<T>} */
+    async run(ask) {
+      current.abort(new DOMException('superseded', 'AbortError'));
+      const mine = (current = new AbortController());
+      const answer = await ask(mine.signal);
+      mine.signal.throwIfAborted();
+      return answer;
+    },
+    cancel: () => current.abort(new DOMException('cancelled', 'AbortError')),
+  };
+}
+
+/* ---- shapes ---- */
+
+const num = (/** @type {any} */ x) => (x === null || x === undefined ? null : Number(x));
+const list = (/** @type {any} */ x) => (Array.isArray(x) ? x : []);
+const text = (/** @type {any} */ x) => (typeof x === 'string' ? x : '');
+
+/** A node's hash as the URL holds it: 16 hex digits, '' for the root of the whole. @param {any} x */
+function hash(x) {
+  const s = text(x).replace(/^0+$/, '');
+  if (s && !/^[0-9a-f]{16}$/.test(s)) throw new BadAnswer('a node hash is not 16 hex digits');
+  return s;
+}
+
+/** @param {any} t @returns {Type} */
+const typeOf = (t) => ({
+  id: text(t?.id),
+  name: text(t?.name) || 'value',
+  unit: text(t?.unit) || 'count',
+  kind: text(t?.kind) || 'sum',
+});
+
+/** @param {any} a */
+function quality(a) {
+  const c = a.coverage ?? {},
+    q = a.quality ?? {};
+  return {
+    askedNs: num(c.asked_ns),
+    coveredNs: num(c.covered_ns),
+    sources: num(c.sources),
+    unknownSources: num(c.unknown_sources) ?? 0,
+    expected: num(q.expected),
+    received: num(q.received),
+    lost: list(q.lost).map((/** @type {any} */ l) => ({ why: text(l.why), n: num(l.n), weight: num(l.weight) })),
+    rejected: list(q.rejected).map((/** @type {any} */ l) => ({ why: text(l.why), n: num(l.n) })),
+    noStack: num(q.no_stack),
+    truncated: num(q.truncated),
+    unsymbolised: num(q.unsymbolised),
+    periods: list(q.periods).map(String),
+    shards: q.shards ? { asked: num(q.shards.asked) ?? 0, read: num(q.shards.read) ?? 0 } : null,
+    warnings: list(q.warnings).map(String),
+  };
+}
+/** @typedef {ReturnType<typeof quality>} Quality */
+
+/** @param {any} e */
+const emptyOf = (e) => (e ? { why: text(e.why), matcher: text(e.matcher), lastNs: num(e.last_ns) } : null);
+/** @typedef {NonNullable<ReturnType<typeof emptyOf>>} Empty */
+
+/** strings + func of an answer -> names beside each other. @param {any} a @returns {import('./tree.js').Funcs} */
+function funcs(a) {
+  const strings = list(a.strings),
+    f = a.func ?? {};
+  const n = list(f.name).length;
+  for (const k of ['file', 'bin', 'kind', 'key'])
+    if (list(f[k]).length !== n) throw new BadAnswer(`func.${k} has ${list(f[k]).length} entries, func.name ${n}`);
+  const of = (/** @type {any[]} */ column) =>
+    column.map((i) => {
+      const s = strings[i];
+      if (typeof s !== 'string') throw new BadAnswer(`string ${i} of ${strings.length}`);
+      return s;
+    });
+  const raw = a.raw ?? {};
+  return {
+    name: of(f.name),
+    file: of(f.file),
+    bin: of(f.bin),
+    kind: f.kind.map(String),
+    key: f.key.map(String),
+    raw: Uint8Array.from(f.name, (/** @type {any} */ i) => (String(i) in raw ? 1 : 0)),
+  };
+}
+
+/** @param {any} a */
+function range(a) {
+  const ns = (/** @type {any} */ x) => (/^-?\d+$/.test(String(x)) ? Number(BigInt(x) / 1_000_000n) : NaN);
+  const r = a.range ?? {};
+  return { fromNs: text(r.from_ns), toNs: text(r.to_ns), from: ns(r.from_ns), to: ns(r.to_ns) };
+}
+
+/** GET /flamegraph. @param {Params} params @param {AbortSignal} signal */
+export async function flamegraph(params, signal) {
+  const a = await get('/flamegraph', params, signal);
+  if (a?.kind !== 'tree' || typeof a.n !== 'number') throw new BadAnswer('/flamegraph is no tree');
+  const fs = funcs(a);
+  const root = hash(a.view?.root);
+  return {
+    type: typeOf(a.type),
+    agg: text(a.agg),
+    range: range(a),
+    total: a.total === null ? null : String(a.total),
+    samples: num(a.samples),
+    unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
+    view: {
+      root,
+      found: a.view?.found !== false,
+      total: num(a.view?.total),
+      path: list(a.view?.path).map((/** @type {any} */ p) => ({
+        name: fs.name[Number(p.func)] ?? '',
+        hash: hash(p.node),
+      })),
+    },
+    trim: { nodes: num(a.trim?.hidden_nodes) ?? 0, total: num(a.trim?.hidden_total) ?? 0 },
+    quality: quality(a),
+    empty: emptyOf(a.empty),
+    tree: a.n > 0 ? decode({ n: a.n, node: a.node, func: fs }, root ? BigInt(`0x${root}`) : 0n) : null,
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof flamegraph>>} Flame */
+
+/** GET /timeseries: one series, all labels together. @param {Params} params @param {AbortSignal} signal */
+export async function timeseries(params, signal) {
+  const a = await get('/timeseries', params, signal);
+  const n = Number(a?.n ?? 0),
+    s = list(a?.series)[0] ?? {};
+  const scale = Number(a?.scale_ns ?? 1),
+    bucketNs = Number(a?.bucket_ns ?? 0);
+  const column = (/** @type {string} */ k) => {
+    const c = list(s[k]);
+    if (c.length !== 0 && c.length !== n) throw new BadAnswer(`/timeseries ${k} has ${c.length} entries, n is ${n}`);
+    return c.length ? c.map(num) : new Array(n).fill(null);
+  };
+  if (n && !(bucketNs > 0)) throw new BadAnswer('/timeseries without a bucket');
+  return {
+    type: typeOf(a?.type),
+    from: Number(BigInt(text(a?.base_ns) || '0') / 1_000_000n),
+    to: range(a ?? {}).to,
+    bucket: bucketNs / 1e6,
+    n,
+    total: num(s.total),
+    value: /** @type {(number|null)[]} */ (column('value')),
+    samples: /** @type {(number|null)[]} */ (column('samples')),
+    coveredNs: /** @type {(number|null)[]} */ (column('covered')).map((c) => (c === null ? null : c * scale)),
+    lost: /** @type {(number|null)[]} */ (column('lost')),
+    empty: emptyOf(a?.empty),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof timeseries>>} Series */
+
+/** GET /top. @param {Params} params @param {AbortSignal} signal */
+export async function top(params, signal) {
+  const a = await get('/top', params, signal);
+  const fs = funcs(a),
+    rows = a.row ?? a.node ?? {},
+    n = list(rows.func).length;
+  const column = (/** @type {string} */ k) => {
+    const c = list(rows[k]);
+    if (c.length !== n) throw new BadAnswer(`/top ${k} has ${c.length} entries, func ${n}`);
+    return c;
+  };
+  return {
+    type: typeOf(a.type),
+    total: num(a.total),
+    unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
+    matched: a.matched ? { functions: num(a.matched.functions) ?? 0, total: num(a.matched.total) } : null,
+    next: a.next === undefined || a.next === null ? '' : String(a.next),
+    rows: column('func').map((/** @type {number} */ f, /** @type {number} */ i) => ({
+      name: fs.name[f] ?? '',
+      file: fs.file[f] ?? '',
+      bin: fs.bin[f] ?? '',
+      kind: fs.kind[f] ?? '',
+      key: fs.key[f] ?? '',
+      self: num(column('self')[i]) ?? 0,
+      total: num(column('total')[i]) ?? 0,
+      samples: num(column('samples')[i]),
+      places: num(column('places')[i]),
+    })),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof top>>} Top */
+/** @typedef {Top['rows'][number]} TopRow */
+
+/** GET /types. @param {Params} params @param {AbortSignal} signal */
+export async function types(params, signal) {
+  const a = await get('/types', params, signal);
+  return list(a?.types).map((/** @type {any} */ t) => ({ ...typeOf(t), sources: num(t.sources), lastNs: num(t.last_ns) }));
+}
+
+/** GET /labels: names that can be asked for. @param {Params} params @param {AbortSignal} signal */
+export async function labels(params, signal) {
+  const a = await get('/labels', params, signal);
+  return list(a?.labels).map((/** @type {any} */ l) => ({ name: text(l.name), values: num(l.values) }));
+}
+
+/** GET /labels/{name}/values. @param {string} name @param {Params} params @param {AbortSignal} signal @returns {Promise<string[]>} */
+export async function values(name, params, signal) {
+  const a = await get(`/labels/${encodeURIComponent(name)}/values`, params, signal);
+  return list(a?.values).map(String);
+}
+
+/** GET /status. @param {AbortSignal} signal */
+export async function status(signal) {
+  const a = await get('/status', {}, signal);
+  return {
+    version: text(a?.version),
+    agents: list(a?.agents).map((/** @type {any} */ g) => ({
+      host: text(g.host) || text(g.id),
+      lastNs: num(g.last_ns) ?? num(g.last_seen_ns),
+      sources: list(g.sources).map((/** @type {any} */ s) => ({
+        name: text(s.name) || text(s.type),
+        state: text(s.state),
+        why: text(s.why) || text(s.state_why),
+      })),
+    })),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof status>>} Status */

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * The time chart. uPlot draws axes, line and cursor; its hooks draw what it does not know: time that
+ * was not covered, the loss ribbon, and the range with two handles. Dragging selects a range.
+ */
+import uPlot from '../vendor/uplot/uPlot.esm.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { mean, plotted, roundUp, runs } from './chartmath.js';
+import { percent, rate, rateUnit, sig3 } from './fmt.js';
+import { css } from './paint.js';
+import { clock, dateTime, day, span } from './time.js';
+
+const RIBBON_PX = 4;
+const NEAR_PX = 7;
+const SMALLEST_DRAG_PX = 5;
+const STEP = 0.01; // of the width, for the arrow keys
+const MOST_CHART_RANGE_LOG = 0.002; // smallest range that can be dragged, of the width
+
+/** @param {{onRange: (a: number, b: number) => void, onClear: () => void}} on milliseconds */
+export function createChart(on) {
+  const el = document.createElement('figure');
+  el.className = 'chart';
+  const head = document.createElement('figcaption');
+  head.className = 'chart-head';
+  const plot = document.createElement('div');
+  plot.className = 'chart-plot';
+  const host = document.createElement('div');
+  host.className = 'chart-canvas';
+  host.setAttribute('aria-hidden', 'true');
+  const keys = document.createElement('div');
+  keys.className = 'chart-keys';
+  keys.tabIndex = 0;
+  for (const [k, v] of Object.entries({
+    role: 'slider',
+    'aria-label': 'Range on the time chart: arrow keys move it, Shift and arrows its end, Escape clears it',
+    'aria-valuemin': '0',
+    'aria-valuemax': '100',
+    'aria-valuenow': '0',
+    'aria-valuetext': 'no data',
+  }))
+    keys.setAttribute(k, v);
+  plot.append(host, keys);
+  el.append(head, plot);
+
+  /** @type {import('./api.js').Series|null} */ let data = null;
+  /** @type {import('./paint.js').Colours|null} */ let col = null;
+  /** @type {(number|null)[]} */ let y = [];
+  /** @type {number[]} */ let lost = [];
+  /** @type {any} */ let u = null;
+  let w0 = 0,
+    w1 = 1,
+    a = 0, // the range, fractions of the window
+    b = 1,
+    utc = true,
+    cursor = -1,
+    note = '';
+  /** @type {{from:number, edge:''|'a'|'b'|'move', a:number, b:number}|null} */ let drag = null;
+  let later = 0;
+  const whole = () => a <= 0.0005 && b >= 0.9995;
+  const msOf = (/** @type {number} */ f) => w0 + f * (w1 - w0);
+  const unit = () => (data ? rateUnit(data.type) : { scale: 1, text: '' });
+
+  /* ---- uPlot ---- */
+  function build() {
+    u?.destroy();
+    u = null;
+    if (!col || host.clientWidth < 80) return;
+    const c = col,
+      font = `10.5px ${getComputedStyle(el).getPropertyValue('--sans')}`;
+    const axis = { stroke: css(c.muted), font, ticks: { show: false } };
+    u = new /** @type {any} */ (uPlot)(
+      {
+        width: host.clientWidth,
+        height: host.clientHeight,
+        padding: [8, 8, 0, 0],
+        legend: { show: false },
+        cursor: { drag: { x: false, y: false, setScale: false }, y: false, points: { size: 7, fill: css(c.series), stroke: css(c.panel), width: 0 } },
+        select: { show: false },
+        scales: {
+          x: { time: true, range: () => [w0 / 1000, w1 / 1000] },
+          y: { range: (/** @type {any} */ _, /** @type {any} */ _lo, /** @type {number} */ hi) => [0, roundUp((hi || 0) * 1.04)] },
+        },
+        tzDate: (/** @type {number} */ s) => (utc ? /** @type {any} */ (uPlot).tzDate(new Date(s * 1000), 'Etc/UTC') : new Date(s * 1000)),
+        axes: [
+          {
+            ...axis,
+            size: 18,
+            gap: 2,
+            space: 70,
+            grid: { show: false },
+            values: (/** @type {any} */ _, /** @type {number[]} */ at) =>
+              at.map((s) => (w1 - w0 >= 3 * 86400e3 ? day(s * 1000, utc).slice(5) : clock(s * 1000, utc, w1 - w0 < 5 * 60e3))),
+          },
+          {
+            ...axis,
+            size: 44,
+            gap: 6,
+            grid: { stroke: css(c.line), width: 1 },
+            splits: (/** @type {any} */ _, /** @type {number} */ _i, /** @type {number} */ lo, /** @type {number} */ hi) => [lo, hi / 2, hi],
+            values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map((v, i) => (i === 1 ? '' : sig3(v).replace(/\.0+$/, ''))),
+          },
+        ],
+        series: [{}, { stroke: css(c.series), width: 1.5, fill: css(c.series, 0.14), spanGaps: false, points: { show: single } }],
+        hooks: { drawClear: [behind], draw: [before] },
+      },
+      columns(),
+      host,
+    );
+  }
+  /** A bucket alone between two gaps has no line: it gets a point. @param {any} _ @param {number} _s @param {number} i0 @param {number} i1 */
+  function single(_, _s, i0, i1) {
+    for (let i = i0; i <= i1; i++) if (y[i] !== null && (y[i - 1] ?? null) === null && (y[i + 1] ?? null) === null) return true;
+    return false;
+  }
+  function columns() {
+    const d = data;
+    if (!d) return [[], []];
+    const k = unit().scale;
+    return [y.map((_, i) => (d.from + (i + 0.5) * d.bucket) / 1000), y.map((v) => (v === null ? null : v * k))];
+  }
+  /** Device pixel of a fraction of the window. */
+  const X = (/** @type {number} */ f) => u.bbox.left + f * u.bbox.width;
+  const frac = (/** @type {number} */ ms) => Math.max(0, Math.min(1, (ms - w0) / (w1 - w0)));
+
+  function behind() {
+    if (!data || !col) return;
+    const { ctx, bbox } = u,
+      d = data;
+    for (const [i, j] of runs(d.n, (k) => y[k] === null))
+      hatch(ctx, X(frac(d.from + i * d.bucket)), bbox.top, X(frac(d.from + j * d.bucket)), bbox.height, css(col.border, 0.55));
+    /* before the first and after the last bucket there is nothing to say either */
+    const end = d.from + d.n * d.bucket;
+    if (d.n && end < w1 - d.bucket) hatch(ctx, X(frac(end)), bbox.top, X(1), bbox.height, css(col.border, 0.55));
+  }
+  /** @param {CanvasRenderingContext2D} ctx @param {number} x @param {number} top @param {number} x2 @param {number} h @param {string} stroke */
+  function hatch(ctx, x, top, x2, h, stroke) {
+    const step = 6 * devicePixelRatio;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(x, top, x2 - x, h);
+    ctx.clip();
+    ctx.strokeStyle = stroke;
+    ctx.lineWidth = devicePixelRatio;
+    ctx.beginPath();
+    /* on one grid whatever the run, so that neighbours join */
+    for (let k = Math.floor((x - h) / step) * step; k < x2; k += step) {
+      ctx.moveTo(k, top + h);
+      ctx.lineTo(k + h, top);
+    }
+    ctx.stroke();
+    ctx.restore();
+  }
+  function before() {
+    if (!col) return;
+    const { ctx, bbox } = u,
+      dpr = devicePixelRatio;
+    const floor = bbox.top + bbox.height;
+    if (data) {
+      const d = data;
+      ctx.fillStyle = css(col.warn);
+      for (const [i, j] of runs(d.n, (k) => (lost[k] ?? 0) > 0)) {
+        const x = X(frac(d.from + i * d.bucket));
+        ctx.fillRect(x, floor + dpr, Math.max(2 * dpr, X(frac(d.from + j * d.bucket)) - x), RIBBON_PX * dpr);
+      }
+    }
+    if (whole()) return;
+    ctx.save();
+    ctx.fillStyle = css(col.panel, 0.72);
+    const top = bbox.top - 2 * dpr,
+      tall = bbox.height + (RIBBON_PX + 4) * dpr;
+    ctx.fillRect(bbox.left, top, X(a) - bbox.left, tall);
+    ctx.fillRect(X(b), top, bbox.left + bbox.width - X(b), tall);
+    ctx.strokeStyle = ctx.fillStyle = css(col.accent);
+    ctx.lineWidth = 1.5 * dpr;
+    for (const f of [a, b]) {
+      ctx.beginPath();
+      ctx.moveTo(X(f), top);
+      ctx.lineTo(X(f), top + tall);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.roundRect(X(f) - 3 * dpr, bbox.top + bbox.height / 2 - 9 * dpr, 6 * dpr, 18 * dpr, 3 * dpr);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+  const redraw = () => {
+    u?.redraw(false, false);
+    say();
+  };
+
+  /* ---- words ---- */
+  function say() {
+    const d = data;
+    const at = cursor >= 0 && d ? cursor : -1;
+    let readout = note || 'no data';
+    if (d && at >= 0) {
+      const v = y[at] ?? null;
+      readout = `${clock(d.from + at * d.bucket, utc, true)} · ${v === null ? 'not covered' : rate(v, d.type)}${
+        (lost[at] ?? 0) > 0 ? ` · lost ${percent(lost[at] ?? 0, 1)}` : ''
+      }`;
+    } else if (d) {
+      const m = mean(d, msOf(a), msOf(b));
+      readout = m === null ? note || 'not covered' : `mean ${rate(m, d.type)}`;
+    }
+    const gaps = d !== null && y.includes(null),
+      losses = lost.some((x) => x > 0);
+    render(
+      html`<span class="chart-title">${d?.type.name ?? ''}</span><span class="chart-unit">${unit().text}</span>${
+        d ? html`<span class="chart-unit">per ${span(d.bucket)}</span>` : nothing
+      }${gaps ? html`<span class="chart-key">not covered</span>` : nothing}${
+        losses ? html`<span class="chart-key lost">lost</span>` : nothing
+      }<span class="chart-readout">${readout}</span>`,
+      head,
+    );
+    keys.setAttribute('aria-valuenow', String(Math.round(a * 100)));
+    keys.setAttribute(
+      'aria-valuetext',
+      d
+        ? `${whole() ? 'whole window' : `${dateTime(msOf(a), utc)} to ${dateTime(msOf(b), utc)}`}, ${at >= 0 ? 'at ' : ''}${readout}`
+        : readout,
+    );
+  }
+
+  /* ---- pointer and keys ---- */
+  const at = (/** @type {PointerEvent} */ e) => {
+    const r = host.getBoundingClientRect(),
+      dpr = devicePixelRatio;
+    return Math.max(0, Math.min(1, (e.clientX - r.left - u.bbox.left / dpr) / (u.bbox.width / dpr)));
+  };
+  const px = (/** @type {number} */ f) => (f * (u?.bbox.width ?? 1)) / devicePixelRatio;
+  const near = (/** @type {number} */ f) =>
+    whole() ? '' : Math.abs(px(f - a)) < NEAR_PX ? 'a' : Math.abs(px(f - b)) < NEAR_PX ? 'b' : f > a && f < b ? 'move' : '';
+  const least = () => Math.max(MOST_CHART_RANGE_LOG, 1000 / (w1 - w0));
+  const commit = () => (whole() ? on.onClear() : on.onRange(msOf(a), msOf(b)));
+
+  keys.addEventListener('pointerdown', (e) => {
+    if (!u || !data || e.button !== 0) return;
+    const f = at(e);
+    keys.setPointerCapture(e.pointerId);
+    drag = { from: f, edge: /** @type {any} */ (near(f)), a, b };
+  });
+  keys.addEventListener('pointermove', (e) => {
+    if (!u || !data) return;
+    const f = at(e);
+    if (drag) {
+      if (drag.edge === 'a') a = Math.min(f, b - least());
+      else if (drag.edge === 'b') b = Math.max(f, a + least());
+      else if (drag.edge === 'move') {
+        const d = Math.max(-drag.a, Math.min(1 - drag.b, f - drag.from));
+        a = drag.a + d;
+        b = drag.b + d;
+      } else if (Math.abs(px(f - drag.from)) > SMALLEST_DRAG_PX) {
+        a = Math.min(f, drag.from);
+        b = Math.max(f, drag.from, a + least());
+      }
+      cursor = -1;
+      redraw();
+      return;
+    }
+    const i = Math.floor((msOf(f) - data.from) / data.bucket);
+    cursor = i >= 0 && i < data.n ? i : -1;
+    keys.dataset['edge'] = near(f);
+    const r = u.over.getBoundingClientRect();
+    u.setCursor({ left: e.clientX - r.left, top: e.clientY - r.top });
+    say();
+  });
+  const drop = (/** @type {PointerEvent} */ e) => {
+    if (!drag) return;
+    const still = drag.a === a && drag.b === b;
+    const click = still && Math.abs(px(at(e) - drag.from)) <= SMALLEST_DRAG_PX;
+    const outside = drag.edge === '';
+    drag = null;
+    if (click && outside && !whole()) {
+      on.onClear();
+    } else if (!still) commit();
+    redraw();
+  };
+  keys.addEventListener('pointerup', drop);
+  keys.addEventListener('pointercancel', () => {
+    if (drag) ({ a, b } = drag);
+    drag = null;
+    redraw();
+  });
+  keys.addEventListener('pointerleave', () => {
+    if (drag) return;
+    cursor = -1;
+    u?.setCursor({ left: -10, top: -10 });
+    say();
+  });
+  keys.addEventListener('keydown', (e) => {
+    if (!data || e.ctrlKey || e.metaKey || e.altKey) return;
+    const d = { ArrowLeft: -STEP, ArrowRight: STEP }[e.key];
+    if (e.key === 'Escape' && !whole()) {
+      e.stopPropagation();
+      e.preventDefault();
+      on.onClear();
+      return;
+    }
+    if (!d) return;
+    e.preventDefault();
+    if (whole()) {
+      a = 0.45;
+      b = 0.55;
+    } else if (e.shiftKey) b = Math.max(a + STEP, Math.min(1, b + d));
+    else {
+      const m = Math.max(-a, Math.min(1 - b, d));
+      a += m;
+      b += m;
+    }
+    redraw();
+    /* a key that repeats asks the server once, at its end */
+    clearTimeout(later);
+    later = setTimeout(commit, 350);
+  });
+
+  new ResizeObserver(() => {
+    if (!u) build();
+    else if (host.clientWidth >= 80 && (host.clientWidth !== u.width || host.clientHeight !== u.height))
+      u.setSize({ width: host.clientWidth, height: host.clientHeight });
+  }).observe(host);
+  say();
+
+  return {
+    el,
+    /** @param {import('./api.js').Series|null} d @param {[number, number]} window ms @param {string} [why] no data: why */
+    setData(d, window, why = '') {
+      data = d;
+      note = why;
+      [w0, w1] = window;
+      cursor = -1;
+      ({ y, lost } = d ? plotted(d) : { y: [], lost: [] });
+      if (!u) build();
+      u?.setData(columns());
+      say();
+    },
+    /** @param {import('./paint.js').Colours} c */
+    setColours(c) {
+      col = c;
+      build();
+      say();
+    },
+    /** @param {boolean} x */
+    setUtc(x) {
+      utc = x;
+      build();
+      say();
+    },
+    /** The selected range, ms; the window itself means none. @param {number} from @param {number} to */
+    setRange(from, to) {
+      if (drag) return;
+      a = frac(from);
+      b = frac(to);
+      if (b <= a) [a, b] = [0, 1];
+      redraw();
+    },
+    get window() {
+      return /** @type {[number, number]} */ ([w0, w1]);
+    },
+    get dragging() {
+      return drag !== null;
+    },
+  };
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * The flame graph as an element: canvas, scrolling, pointer, zoom with animation, tooltip.
+ * It holds no state that the URL should hold: it reports (onZoom, onSelect) and is told.
+ */
+import { children } from './tree.js';
+import { drawList, hit, layout } from './layout.js';
+import { HIDDEN, colours, css, fillsOf, labelsOf, paint, palette } from './paint.js';
+import { nothing, render } from '../vendor/lit-html/lit-html.js';
+
+const ROW_PX = 18;
+const ANIMATION_MS = 120;
+const SLOW_DRAW_MS = 8; // after a draw this slow the zoom jumps instead of moving
+const DRAG_PX = 4;
+const MAX_MAGNIFY = 4096;
+
+/**
+ * @param {object} on
+ * @param {(node: number) => void} on.zoom
+ * @param {(node: number, list: number) => void} on.hover  -1: nothing under the pointer
+ * @param {(node: number, frames: number) => unknown} on.tip  a template; null: none
+ */
+export function createGraph(on) {
+  /** @param {string} tag @param {string} name @param {...Node} kids */
+  const make = (tag, name, ...kids) => {
+    const e = document.createElement(tag);
+    e.className = name;
+    e.append(...kids);
+    return e;
+  };
+  const base = /** @type {HTMLCanvasElement} */ (make('canvas', 'graph-base'));
+  const over = /** @type {HTMLCanvasElement} */ (make('canvas', 'graph-over'));
+  for (const c of [base, over]) c.setAttribute('aria-hidden', 'true');
+  const pin = make('div', 'graph-pin', base, over);
+  const spacer = make('div', 'graph-spacer');
+  const scroller = make('div', 'graph-scroll', pin, spacer);
+  scroller.tabIndex = -1;
+  const tip = make('div', 'tip');
+  tip.hidden = true;
+  tip.setAttribute('role', 'presentation');
+  const el = make('div', 'graph', scroller, tip);
+  const ctx = /** @type {CanvasRenderingContext2D} */ (base.getContext('2d', { alpha: false }));
+  const octx = /** @type {CanvasRenderingContext2D} */ (over.getContext('2d'));
+
+  /** @type {import('./tree.js').Tree|null} */ let tree = null;
+  /** @type {string[]} */ let labels = [];
+  let fills = new Uint8Array(1),
+    mode = 'origin',
+    short = true;
+  /** @type {Uint8Array|null} */ let lit = null;
+  let root = 0,
+    x0 = 0,
+    x1 = 1,
+    selected = 0,
+    hovered = -1,
+    outlined = -1;
+  let dpr = 1,
+    W = 0,
+    H = 0,
+    lastDraw = 0,
+    dirty = false,
+    frozen = false,
+    marked = false;
+  /** @type {ReturnType<typeof colours>|null} */ let col = null;
+  /** @type {ReturnType<typeof palette>|null} */ let pal = null;
+  const type = { font: '', advance: 7, dpr: 1 };
+  const list = drawList();
+  /** @type {import('./layout.js').View} */ const view = {
+    root: 0,
+    x0: 0,
+    x1: 1,
+    width: 1,
+    height: 1,
+    row: ROW_PX,
+    top: 0,
+  };
+  /** @type {null | {t0:number, base:number, from:number[], to:number[]}} */ let move = null;
+  const reduced = matchMedia('(prefers-reduced-motion: reduce)');
+  const counters = { nodes: 0, decodeMs: 0, draws: 0, rects: 0, visited: 0, layoutMs: 0, paintMs: 0 };
+
+  const rowPx = () => Math.round(ROW_PX * dpr);
+
+  function theme() {
+    col = colours(el);
+    pal = palette(ctx, col);
+    const mono = getComputedStyle(el).getPropertyValue('--mono');
+    type.font = `${12 * dpr}px ${mono}`;
+    ctx.font = type.font;
+    type.advance = ctx.measureText('0').width; // monospace: one measurement, the rest is arithmetic
+    type.dpr = dpr;
+    invalidate();
+  }
+
+  function resize() {
+    const r = scroller.getBoundingClientRect();
+    const d = devicePixelRatio || 1;
+    const w = Math.floor(scroller.clientWidth * d),
+      hgt = Math.floor(r.height * d);
+    if (w === W && hgt === H && d === dpr) return;
+    W = w;
+    H = hgt;
+    for (const c of [base, over]) {
+      c.width = W;
+      c.height = H; // clears and resets the context
+      c.style.setProperty('width', `${W / d}px`);
+      c.style.setProperty('height', `${H / d}px`);
+    }
+    dpr = d;
+    theme();
+    size();
+  }
+  /** Deepest row below the root, for the scroll height. */
+  function size() {
+    if (!tree) return;
+    let deep = 0;
+    if (root === 0) deep = tree.maxDepth;
+    else for (let i = root; i < tree.end[root]; i++) deep = Math.max(deep, tree.depth[i] - tree.depth[root]);
+    spacer.style.setProperty('height', `${(deep + 2) * ROW_PX}px`);
+  }
+
+  function invalidate() {
+    if (dirty) return;
+    dirty = true;
+    requestAnimationFrame(frame);
+  }
+
+  function frame(/** @type {number} */ now) {
+    dirty = false;
+    if (!tree || !W || !pal || !tree.total[0]) return;
+    const t0 = performance.now();
+    let top = Math.round(scroller.scrollTop * dpr);
+    view.root = root;
+    view.x0 = x0;
+    view.x1 = x1;
+    if (move) {
+      const p = Math.min(1, (now - move.t0) / ANIMATION_MS),
+        e = 1 - (1 - p) ** 3;
+      const at = move.from.map((a, i) => a + /** @type {number} */ (/** @type {any} */ (move).to[i] - a) * e);
+      if (p < 1) {
+        view.root = move.base;
+        view.x0 = at[0] ?? 0;
+        view.x1 = at[1] ?? 1;
+        top = Math.round((at[2] ?? 0) * rowPx());
+        invalidate();
+      } else move = null;
+    }
+    view.width = W;
+    view.height = H;
+    view.row = rowPx();
+    view.top = top;
+    layout(tree, view, fills, HIDDEN, list);
+    const t1 = performance.now();
+    paint(ctx, list, view, tree, labels, pal, type);
+    const t2 = performance.now();
+    lastDraw = t2 - t0;
+    counters.draws++;
+    counters.rects = list.n;
+    counters.visited = list.visited;
+    counters.layoutMs = t1 - t0;
+    counters.paintMs = t2 - t1;
+    overlay();
+  }
+
+  /** Selection, pointer and table outlines: a canvas of their own, so that moving the mouse repaints no bar. */
+  function overlay() {
+    /* touching a canvas costs its whole upload: an empty one is left alone */
+    if (marked) octx.clearRect(0, 0, W, H);
+    marked = false;
+    if (!tree || !col) return;
+    const line = Math.max(1, Math.round(dpr)),
+      tall = view.row - line;
+    for (let b = 0; b < list.n; b++) {
+      const n = list.node[b],
+        isRun = list.count[b] > 0;
+      const sel = n === selected && !isRun && n !== root,
+        hov = b === hovered;
+      if (!sel && !hov && !(outlined >= 0 && !isRun && tree.func[n] === outlined)) continue;
+      const r = list.row[b],
+        y = r * view.row - view.top;
+      const x = list.x[b],
+        w = Math.max(3 * line, list.w[b] - line);
+      marked = true;
+      octx.strokeStyle = css(col.text);
+      octx.lineWidth = (sel ? 2 : 1.5) * line;
+      const i = octx.lineWidth / 2;
+      octx.strokeRect(x + i, y + i, w - 2 * i, tall - 2 * i);
+      if (hov) {
+        octx.fillStyle = css(col.inkInv, 0.22);
+        octx.fillRect(x, y, w, tall);
+      }
+    }
+  }
+
+  /** @param {number} node */
+  function zoomTo(node, animate = true) {
+    if (!tree) return;
+    const from = root;
+    const a = tree.start[node],
+      b = a + tree.total[node];
+    if (node === root && x0 === a && x1 === b) return;
+    let c = from; // common ancestor: what stays on screen while it moves
+    while (c > 0 && !(node >= c && node < tree.end[c])) c = tree.parent[c];
+    if (animate && W && !reduced.matches && lastDraw < SLOW_DRAW_MS && !document.hidden) {
+      const d = tree.depth[c];
+      move = {
+        t0: performance.now(),
+        base: c,
+        from: [x0, x1, tree.depth[from] - d + scroller.scrollTop / ROW_PX],
+        to: [a, b, tree.depth[node] - d],
+      };
+    } else move = null;
+    root = node;
+    x0 = a;
+    x1 = b;
+    size();
+    scroller.scrollTop = 0;
+    leave();
+    invalidate();
+  }
+
+  /** Widen or narrow what is seen, around a point; a lens only: shares keep their denominators. */
+  function magnify(/** @type {number} */ factor, /** @type {number} */ atPx) {
+    if (!tree) return;
+    move = null;
+    const lo = tree.start[root],
+      hi = lo + tree.total[root];
+    const at = x0 + (x1 - x0) * (atPx / W);
+    const span = Math.min(hi - lo, Math.max((hi - lo) / MAX_MAGNIFY, (x1 - x0) / factor));
+    x0 = at - (span * atPx) / W;
+    pan(0, span);
+  }
+  function pan(/** @type {number} */ px, span = x1 - x0) {
+    if (!tree) return;
+    const lo = tree.start[root],
+      hi = lo + tree.total[root];
+    x0 = Math.max(lo, Math.min(hi - span, x0 + (px / W) * span));
+    x1 = x0 + span;
+    el.classList.toggle('magnified', span < (hi - lo) * 0.999);
+    invalidate();
+  }
+
+  function at(/** @type {MouseEvent} */ e) {
+    const r = base.getBoundingClientRect();
+    const y = (e.clientY - r.top) * dpr;
+    return tree
+      ? hit(list, view, (e.clientX - r.left) * dpr, y)
+      : -1;
+  }
+  function leave() {
+    if (frozen) return;
+    hovered = -1;
+    tip.hidden = true;
+    on.hover(-1, -1);
+  }
+  function point(/** @type {PointerEvent} */ e) {
+    if (move) return;
+    frozen = e.shiftKey && !tip.hidden;
+    if (frozen) return;
+    const b = at(e);
+    if (b !== hovered) {
+      hovered = b;
+      overlay();
+      const n = b < 0 ? -1 : list.node[b];
+      const content = b < 0 ? null : on.tip(n, list.count[b]);
+      tip.hidden = !content;
+      render(content ?? nothing, tip);
+      on.hover(n, b);
+      el.classList.toggle('pointing', b >= 0);
+    }
+    if (tip.hidden) return;
+    const tw = tip.offsetWidth,
+      th = tip.offsetHeight;
+    let x = e.clientX + 14,
+      y = e.clientY + 18;
+    if (x + tw > innerWidth - 8) x = Math.max(8, e.clientX - tw - 14);
+    if (y + th > innerHeight - 8) y = Math.max(8, e.clientY - th - 12);
+    tip.style.setProperty('transform', `translate(${Math.round(x)}px, ${Math.round(y)}px)`);
+  }
+
+  /** @type {null | {x:number, y:number, top:number, moved:boolean}} */ let drag = null;
+  over.addEventListener('pointermove', (e) => {
+    if (!drag || !(e.buttons & 1) || e.pointerType === 'touch') {
+      drag = null;
+      point(e);
+      return;
+    }
+    if (!drag.moved && Math.hypot(e.clientX - drag.x, e.clientY - drag.y) < DRAG_PX) return;
+    drag.moved = true;
+    el.classList.add('dragging');
+    leave();
+    pan((drag.x - e.clientX) * dpr);
+    drag.x = e.clientX;
+    scroller.scrollTop = drag.top + drag.y - e.clientY;
+  });
+  over.addEventListener('pointerdown', (e) => {
+    if (e.button !== 0) return;
+    drag = { x: e.clientX, y: e.clientY, top: scroller.scrollTop, moved: false };
+  });
+  over.addEventListener('click', (e) => {
+    el.classList.remove('dragging');
+    if (drag?.moved) {
+      drag = null;
+      return;
+    }
+    drag = null;
+    const b = at(e);
+    if (b < 0 || !tree) return;
+    const n = list.node[b],
+      run = list.count[b] > 0;
+    const target = run ? tree.parent[n] : n; // a run of small frames opens its parent
+    on.zoom(target);
+  });
+  over.addEventListener('pointerleave', leave);
+  el.addEventListener(
+    'wheel',
+    (e) => {
+      if (e.ctrlKey || e.metaKey) {
+        e.preventDefault();
+        leave();
+        const r = base.getBoundingClientRect();
+        magnify(Math.exp(-e.deltaY * 0.006), (e.clientX - r.left) * dpr);
+      } else if (
+        x1 - x0 < (tree?.total[root] ?? 1) * 0.999 &&
+        (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY))
+      ) {
+        e.preventDefault();
+        pan((e.deltaX || e.deltaY) * dpr);
+      }
+    },
+    { passive: false },
+  );
+  scroller.addEventListener(
+    'scroll',
+    () => {
+      leave();
+      invalidate();
+    },
+    { passive: true },
+  );
+  new ResizeObserver(resize).observe(scroller);
+  const refill = () => {
+    if (tree) fills = fillsOf(tree.funcs, mode, lit);
+    invalidate();
+  };
+
+  return {
+    el,
+    scroller,
+    counters,
+    theme,
+    zoomTo,
+    magnify,
+    pan,
+    refresh: invalidate,
+    get tree() {
+      return tree;
+    },
+    get root() {
+      return root;
+    },
+    get selected() {
+      return selected;
+    },
+    get colours() {
+      return col;
+    },
+    isMoving: () => move !== null,
+    /** Is the lens on? */
+    get magnified() {
+      return tree !== null && x1 - x0 < tree.total[root] * 0.999;
+    },
+    /** Lens off: the whole of the zoomed frame again. */
+    unmagnify() {
+      if (tree) pan(0, tree.total[root]);
+    },
+    /**
+     * Another tree. `at` is its node at row 0; `scroll` keeps the place where the same node was there before.
+     * @param {import('./tree.js').Tree} t @param {boolean} shortNames
+     */
+    setTree(t, shortNames, at = 0, scroll = 0) {
+      tree = t;
+      short = shortNames;
+      root = at;
+      x0 = t.start[at];
+      x1 = x0 + (t.total[at] || 1);
+      selected = at;
+      hovered = -1;
+      move = null;
+      labels = labelsOf(t.funcs, short);
+      fills = fillsOf(t.funcs, mode, (lit = null));
+      el.classList.remove('magnified');
+      size();
+      resize();
+      scroller.scrollTop = scroll;
+      leave();
+      invalidate();
+    },
+    /** Nothing to draw. */
+    clear() {
+      tree = null;
+      hovered = -1;
+      leave();
+      if (W) {
+        octx.clearRect(0, 0, W, H);
+        if (pal) {
+          ctx.fillStyle = pal.back;
+          ctx.fillRect(0, 0, W, H);
+        }
+      }
+    },
+    /** @param {boolean} s */
+    setNames(s) {
+      if (tree && s !== short) {
+        short = s;
+        labels = labelsOf(tree.funcs, s);
+        invalidate();
+      }
+    },
+    /** @param {string} m @param {Uint8Array|null} functions */
+    setColours(m, functions) {
+      mode = m;
+      lit = functions;
+      refill();
+    },
+    /** @param {number} f function outlined from the table, -1 none */
+    outline(f) {
+      if (f !== outlined) {
+        outlined = f;
+        overlay();
+      }
+    },
+    /** Select and bring into view. @param {number} n */
+    select(n) {
+      selected = n;
+      if (tree) {
+        const y = (tree.depth[n] - tree.depth[root]) * ROW_PX;
+        if (y < scroller.scrollTop) scroller.scrollTop = Math.max(0, y - ROW_PX);
+        else if (y + ROW_PX > scroller.scrollTop + scroller.clientHeight)
+          scroller.scrollTop = y - scroller.clientHeight + 3 * ROW_PX;
+      }
+      overlay();
+    },
+    /** Is the frame as wide as a pixel in this view? @param {number} n */
+    drawn(n) {
+      return tree !== null && (tree.total[n] / (x1 - x0)) * W >= 1;
+    },
+    /** Neighbour of the selected frame. @param {'up'|'down'|'left'|'right'} way */
+    neighbour(way) {
+      if (!tree) return -1;
+      const t = tree,
+        n = selected;
+      if (way === 'up') return n === root ? -1 : t.parent[n];
+      if (way === 'down') return children(t, n).find((c) => t.func[c] >= 0 && this.drawn(c)) ?? -1;
+      const up = t.parent[n];
+      if (up < 0 || n === root) return -1;
+      const row = children(t, up).filter((c) => t.func[c] >= 0 && this.drawn(c));
+      return row[row.indexOf(n) + (way === 'left' ? -1 : 1)] ?? -1;
+    },
+  };
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/** Frame kind and binary -> origin: what a frame's colour means (ui.md 6, 14). First match wins. */
+
+export const ORIGINS = /** @type {const} */ ([
+  'python',
+  'native',
+  'framework',
+  'cuda',
+  'comm',
+  'kernel',
+  'gpu',
+  'other',
+]);
+export const ORIGIN_TEXT = [
+  'Python',
+  'Native',
+  'Framework',
+  'CUDA',
+  'Comm',
+  'OS kernel',
+  'GPU kernel',
+  'Other',
+];
+const OTHER = 7;
+
+/** @type {[RegExp, number][]} */
+const BINARIES = [
+  [/^lib(torch|c10|aten)/, 2],
+  [/^lib(nccl|mpi)/, 4],
+  [/^lib(cuda|cublas|cudnn|nv)/, 3],
+];
+const KINDS = { python: 0, kernel: 5, gpu: 6 };
+
+/** Index into ORIGINS. @param {string} kind @param {string} bin base name */
+export function originOf(kind, bin) {
+  if (kind === 'native') return BINARIES.find(([re]) => re.test(bin))?.[1] ?? 1;
+  return KINDS[/** @type {keyof typeof KINDS} */ (kind)] ?? OTHER;
+}
+
+/** Pseudo-frames and unresolved frames are patterns, not colours. @returns {''|'nostack'|'unsym'} @param {string} name */
+export function patternOf(name) {
+  if (/^\[(no stack|truncated)/.test(name)) return 'nostack';
+  return /\+0x[0-9a-f]+$/.test(name) ? 'unsym' : '';
+}
+
+/** FNV-1a: picks a binary's second lightness and, by binary, its colour. @param {string} s */
+export function hash32(s) {
+  let h = 0x811c9dc5;
+  for (let i = 0; i < s.length; i++) h = Math.imul(h ^ s.charCodeAt(i), 0x01000193);
+  return h >>> 0;
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * Draw list -> canvas: one fillStyle a fill, then rectangles, then text. Called from
+ * requestAnimationFrame only. Knows colours and type, nothing of trees beyond names and counts.
+ */
+import { ORIGINS, hash32, originOf, patternOf } from './origin.js';
+import { show } from './safe.js';
+import { count } from './fmt.js';
+
+/* Fill numbers: origin * 2 + lightness, then dimmed copies, then the patterns and the neutral one. */
+const DIM = 16;
+const UNSYM = 32,
+  NOSTACK = 34; // + 1: dimmed
+export const HIDDEN = 36;
+const LEVEL = 37; // root and `by` levels: neutral, so that colour always means code; + 1 dimmed
+const FILLS = 39;
+
+const MIN_TEXT_PX = 24;
+const PAD_PX = 5;
+const LIGHTER = 0.16; // the second lightness
+const DIMMED = 0.24; // how much of a dimmed fill is left over the background
+
+/** Resolve tokens: custom properties are text, a colour only once an element uses it. @param {Element} el */
+export function colours(el) {
+  const probe = document.createElement('i');
+  el.append(probe);
+  const get = (/** @type {string} */ name) => {
+    probe.style.setProperty('color', `var(--${name})`);
+    return rgb(getComputedStyle(probe).color);
+  };
+  const c = {
+    bg: get('bg'),
+    panel: get('panel'),
+    text: get('text'),
+    muted: get('muted'),
+    accent: get('accent'),
+    line: get('line'),
+    border: get('border'),
+    warn: get('warn'),
+    error: get('error'),
+    hidden: get('hidden'),
+    level: get('level'),
+    match: get('match'),
+    ink: get('frame-ink'),
+    inkInv: get('frame-ink-inv'),
+    series: get('series-cpu'),
+    origins: ORIGINS.map((o) => get(`origin-${o}`)),
+  };
+  probe.remove();
+  return c;
+}
+
+/** @typedef {ReturnType<typeof colours>} Colours */
+/** @typedef {[number, number, number]} RGB */
+
+/** @param {string} s "rgb(1, 2, 3)" @returns {RGB} */
+function rgb(s) {
+  const m = s.match(/[\d.]+/g) ?? ['0', '0', '0'];
+  return [Number(m[0]), Number(m[1]), Number(m[2])];
+}
+/** @param {RGB} a @param {RGB} b @param {number} t @returns {RGB} */
+const mix = (a, b, t) => /** @type {RGB} */ (a.map((x, i) => x + (b[i] - x) * t));
+/** @param {RGB} c */
+export const css = (c, alpha = 1) => `rgb(${c.map(Math.round).join(' ')}${alpha < 1 ? ` / ${alpha}` : ''})`;
+
+/** An 8 x 8 tile. @param {CanvasRenderingContext2D} ctx @param {RGB} back @param {RGB} mark @param {'diagonal'|'cross'|'dots'} kind */
+function tile(ctx, back, mark, kind) {
+  const t = document.createElement('canvas');
+  t.width = t.height = 8;
+  const c = /** @type {CanvasRenderingContext2D} */ (t.getContext('2d'));
+  c.fillStyle = css(back);
+  c.fillRect(0, 0, 8, 8);
+  c.strokeStyle = c.fillStyle = css(mark);
+  c.lineWidth = 1.4;
+  c.beginPath();
+  if (kind === 'dots') {
+    c.fillRect(1, 1, 2, 2);
+    c.fillRect(5, 5, 2, 2);
+  } else
+    for (const x of [-8, 0, 8]) {
+      c.moveTo(x, 8);
+      c.lineTo(x + 8, 0);
+      if (kind === 'cross') {
+        c.moveTo(x, 0);
+        c.lineTo(x + 8, 8);
+      }
+    }
+  c.stroke();
+  return /** @type {CanvasPattern} */ (ctx.createPattern(t, 'repeat'));
+}
+
+/** Fill styles and text colours of a theme. @param {CanvasRenderingContext2D} ctx @param {Colours} c */
+export function palette(ctx, c) {
+  /** @type {(string|CanvasPattern)[]} */ const fill = new Array(FILLS);
+  /** @type {string[]} */ const ink = new Array(FILLS);
+  c.origins.forEach((base, o) => {
+    const inverse = ORIGINS[o] === 'other';
+    [base, mix(base, inverse ? c.ink : c.inkInv, LIGHTER)].forEach((f, l) => {
+      fill[o * 2 + l] = css(f);
+      ink[o * 2 + l] = css(inverse ? c.inkInv : c.ink);
+      fill[DIM + o * 2 + l] = css(mix(c.bg, f, DIMMED));
+      ink[DIM + o * 2 + l] = css(mix(c.muted, c.text, 0.35));
+    });
+  });
+  const native = c.origins[1];
+  for (const [at, back, mark, kind] of /** @type {const} */ ([
+    [UNSYM, mix(native, c.inkInv, 0.35), mix(native, c.ink, 0.18), 'diagonal'],
+    [NOSTACK, c.hidden, mix(c.hidden, c.muted, 0.45), 'cross'],
+  ])) {
+    fill[at] = tile(ctx, back, mark, kind);
+    fill[at + 1] = tile(ctx, mix(c.bg, back, DIMMED), mix(c.bg, mark, DIMMED), kind);
+    ink[at] = at === UNSYM ? css(c.ink) : css(c.text);
+    ink[at + 1] = css(c.muted);
+  }
+  fill[HIDDEN] = tile(ctx, c.hidden, mix(c.hidden, c.muted, 0.5), 'dots');
+  fill[LEVEL] = css(c.level);
+  fill[LEVEL + 1] = css(mix(c.bg, c.level, 0.6));
+  ink[HIDDEN] = css(c.text);
+  ink[LEVEL] = css(c.text);
+  ink[LEVEL + 1] = css(c.muted);
+  return { fill, ink, back: css(c.bg) };
+}
+
+/**
+ * Function -> fill. `lit` says which functions keep their colour (search, legend); null: all.
+ * @param {import('./tree.js').Funcs} funcs @param {string} mode @param {Uint8Array|null} lit
+ */
+export function fillsOf(funcs, mode, lit) {
+  const out = new Uint8Array(funcs.name.length);
+  for (let f = 0; f < out.length; f++) {
+    const name = funcs.name[f] ?? '',
+      bin = funcs.bin[f] ?? '',
+      kind = funcs.kind[f] ?? '';
+    const off = lit && !lit[f];
+    const p = patternOf(name);
+    if (p) out[f] = (p === 'unsym' ? UNSYM : NOSTACK) + (off ? 1 : 0);
+    else if (f === 0 || (kind === 'other' && name.includes('='))) out[f] = LEVEL + (off ? 1 : 0);
+    else {
+      const h = hash32(bin || kind);
+      out[f] = (mode === 'binary' ? h % 16 : originOf(kind, bin) * 2 + (h & 1)) + (off ? DIM : 0);
+    }
+  }
+  return out;
+}
+
+/** Names as the graph writes them, made once a tree. @param {import('./tree.js').Funcs} funcs @param {boolean} short */
+export function labelsOf(funcs, short) {
+  return funcs.name.map((name) => show(short ? shorten(name) : name));
+}
+
+/** Template arguments away; <module> and friends stay. @param {string} name */
+export function shorten(name) {
+  if (name.startsWith('<')) return name;
+  let out = '',
+    deep = 0;
+  for (const c of name) {
+    if (c === '<') deep++;
+    else if (c === '>' && deep) deep--;
+    else if (!deep) out += c;
+  }
+  return out || name;
+}
+
+/** Cut to `room` characters: leading qualifiers go first. @param {string} s @param {number} room */
+export function fit(s, room) {
+  if (s.length <= room) return s;
+  const at = s.lastIndexOf('::');
+  if (at > 0 && s.length - at + 1 <= room) return `…${s.slice(at)}`;
+  const tail = at > 0 ? s.slice(at + 2) : s;
+  if (tail.length <= room) return tail;
+  return room < 3 ? '' : `${tail.slice(0, room - 1)}…`;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {import('./layout.js').DrawList} list @param {import('./layout.js').View} v
+ * @param {import('./tree.js').Tree} t @param {string[]} labels
+ * @param {ReturnType<typeof palette>} pal @param {{font:string, advance:number, dpr:number}} type
+ */
+export function paint(ctx, list, v, t, labels, pal, type) {
+  const { x, w, row, order, fillAt, node, count: runs } = list;
+  const { dpr, advance } = type,
+    line = v.row - Math.max(1, Math.round(dpr));
+  const yOf = (/** @type {number} */ r) => r * v.row - v.top;
+  ctx.fillStyle = pal.back; // the canvas is opaque: cheaper to compose than alpha
+  ctx.fillRect(0, 0, v.width, v.height);
+  for (let f = 0; f < FILLS; f++) {
+    const from = fillAt[f] ?? 0,
+      to = fillAt[f + 1] ?? 0;
+    if (from === to) continue;
+    ctx.fillStyle = pal.fill[f];
+    for (let k = from; k < to; k++) {
+      const b = order[k],
+        wide = w[b];
+      ctx.fillRect(x[b], yOf(row[b]), wide >= 3 ? wide - 1 : wide, line);
+    }
+  }
+  ctx.font = type.font;
+  ctx.textBaseline = 'middle';
+  const min = MIN_TEXT_PX * dpr,
+    pad = PAD_PX * dpr,
+    mid = line / 2 + dpr * 0.5;
+  for (let f = 0; f < FILLS; f++) {
+    const from = fillAt[f] ?? 0,
+      to = fillAt[f + 1] ?? 0;
+    let set = false;
+    for (let k = from; k < to; k++) {
+      const b = order[k],
+        wide = w[b];
+      if (wide < min) continue;
+      const n = node[b],
+        c = runs[b];
+      const s = fit(
+        c ? `${count(c)} small` : (labels[t.func[n]] ?? ''),
+        Math.floor((wide - 2 * pad) / advance),
+      );
+      if (!s) continue;
+      if (!set) {
+        ctx.fillStyle = pal.ink[f];
+        set = true;
+      }
+      ctx.fillText(s, x[b] + pad, yOf(row[b]) + mid);
+    }
+  }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/** The quality line: one sentence of facts; what is beyond a threshold is a word and an icon too. */
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { count, percent, period, total, unitName } from './fmt.js';
+import { icon } from './icons.js';
+import { show } from './safe.js';
+
+/** Percent: from which value on amber, from which red. */
+export const LIMITS = { covered: [95, 50], lost: [1, 5], noStack: [5, 20], unsymbolised: [5, 20] };
+
+/** @typedef {''|'warn'|'error'} Level */
+
+/** @param {keyof typeof LIMITS} what @param {number|null} p @returns {Level} */
+export function level(what, p) {
+  if (p === null) return '';
+  const [amber = 0, red = 0] = LIMITS[what];
+  const beyond = (/** @type {number} */ limit) => (what === 'covered' ? p < limit : p >= limit);
+  return beyond(red) ? 'error' : beyond(amber) ? 'warn' : '';
+}
+
+/**
+ * Shares in percent; null where the server does not know. Loss is a share of what was due: captured
+ * plus lost. Where a reason has a count but no weight, the counts are compared instead.
+ * @param {import('./api.js').Quality} q @param {number|null} captured value before filters
+ */
+export function shares(q, captured) {
+  const of = (/** @type {number|null} */ part) =>
+    part === null || captured === null ? null : captured > 0 ? (part / captured) * 100 : 0;
+  const weight = q.lost.every((l) => l.weight !== null) ? q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
+  const n = q.lost.every((l) => l.n !== null) ? q.lost.reduce((s, l) => s + (l.n ?? 0), 0) : null;
+  /** @param {number|null} part @param {number|null} rest */
+  const ratio = (part, rest) =>
+    part === null || rest === null ? null : part + rest > 0 ? (part / (part + rest)) * 100 : 0;
+  const byWeight = ratio(weight, captured),
+    lost = byWeight ?? ratio(n, q.received);
+  const due = byWeight === null ? (n ?? 0) + (q.received ?? 0) : (weight ?? 0) + (captured ?? 0);
+  return {
+    covered: q.askedNs && q.coveredNs !== null ? (q.coveredNs / q.askedNs) * 100 : null,
+    lost,
+    lostValue: weight,
+    lostWhy: q.lost
+      .map((l) => ({ why: l.why, p: due > 0 ? (((byWeight === null ? l.n : l.weight) ?? 0) / due) * 100 : null }))
+      .sort((a, b) => (b.p ?? 0) - (a.p ?? 0)),
+    noStack: of(q.noStack),
+    truncated: of(q.truncated),
+    unsymbolised: of(q.unsymbolised),
+  };
+}
+
+const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
+
+/**
+ * @param {import('./api.js').Flame} a @param {{range:string, hidden:string}} view
+ */
+export function qualityLine(a, view) {
+  const q = a.quality,
+    t = a.type;
+  const captured = a.unfiltered;
+  const s = shares(q, captured);
+  /** @param {string} label @param {unknown} value @param {Level} [state] @param {string} [why] @param {string} [title] */
+  const fact = (label, value, state = '', why = '', title = '') =>
+    html`<span class="fact ${state}" title=${title || nothing}
+      >${state ? html`${icon('warn')}<span class="sr">${state === 'warn' ? 'warning: ' : 'problem: '}</span>` : nothing}${
+        label ? html`<span class="fact-label">${label}</span>` : nothing
+      }<b>${value}</b>${why ? html`<span class="fact-why">${why}</span>` : nothing}</span
+    >`;
+  const partial = q.shards && q.shards.read < q.shards.asked;
+  const worst = [
+    level('covered', s.covered),
+    level('lost', s.lost),
+    level('noStack', s.noStack),
+    level('unsymbolised', s.unsymbolised),
+    partial ? 'warn' : '',
+  ];
+  const state = worst.includes('error') ? 'error' : worst.includes('warn') ? 'warn' : s.lost === null ? 'unknown' : 'ok';
+  const periods = q.periods.map((p) => period(p, t)).filter(Boolean);
+  const lostWhy = s.lostWhy
+    .slice(0, 2)
+    .map((l) => `${show(l.why)}${s.lostWhy.length > 1 && l.p !== null ? ` ${percent(l.p, 100)}` : ''}`)
+    .join(', ');
+  return html`<div class="quality" role="group" aria-label="Data quality">
+    <span class="quality-state ${state}"
+      >${icon(state === 'ok' ? 'ok' : 'warn')}${
+        state === 'ok'
+          ? 'Complete'
+          : state === 'unknown'
+            ? 'Loss unknown'
+            : state === 'error'
+              ? 'Poor'
+              : level('lost', s.lost)
+                ? 'Some loss'
+                : 'Incomplete'
+      }</span
+    >${fact('', view.range)}${
+      q.sources === null ? nothing : fact('', `${count(q.sources)} ${q.sources === 1 ? 'source' : 'sources'}`)
+    }${fact('', `${t.name}, ${unitName(t) || 'count'}, ${t.kind === 'level' ? a.agg || 'level' : t.kind}${periods.length ? ` @ ${periods.join(', ')}` : ''}`)}${fact(
+      'covered',
+      pc(s.covered),
+      level('covered', s.covered),
+      '',
+      q.unknownSources ? `${q.unknownSources} sources of unknown coverage` : '',
+    )}${fact(
+      'lost',
+      pc(s.lost),
+      level('lost', s.lost),
+      lostWhy,
+      s.lostValue ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured` : '',
+    )}${fact('no stack', pc(s.noStack), level('noStack', s.noStack))}${
+      s.truncated ? fact('truncated', pc(s.truncated), level('noStack', s.truncated)) : nothing
+    }${fact('unsymbolised', pc(s.unsymbolised), level('unsymbolised', s.unsymbolised))}${
+      view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
+    }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>
+      fact('', show(w), 'warn'),
+    )}
+  </div>`;
+}

@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Pack the UI for stratad: what git holds is what is served, only the names change.
+#
+#   pack.sh WEB OUT
+#
+# Writes below OUT (replaced as a whole):
+#   <hash>/{css,js,vendor}/...  copies; <hash> = first 16 hex digits of SHA-256 over the sorted sums
+#   <hash>/....gz               the same, gzip -9n
+#   index.html                  hash filled in and one modulepreload a module; @BASE@ is left to the
+#                               server, which knows its base path, so there is no index.html.gz
+#   manifest.tsv                one line a file: URL path, media type, file, size, gz size (- = none)
+# Two runs over the same files give the same bytes: no times, no order of the file system, one locale.
+set -eu
+LC_ALL=C
+export LC_ALL
+if [ $# -ne 2 ] || [ ! -f "$1/index.html" ]; then
+  echo "usage: pack.sh WEB OUT   (WEB holds index.html, css, js, vendor)" >&2
+  exit 2
+fi
+web=$1
+out=$2
+tmp=$out.tmp.$$
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+rm -rf "$tmp"
+mkdir -p "$tmp"
+
+media() {
+  case $1 in
+    *.js) echo text/javascript ;;
+    *.css) echo text/css ;;
+    *.svg) echo image/svg+xml ;;
+    */LICENSE) echo text/plain ;;
+    *) echo "pack.sh: $1: no media type for this kind of file" >&2; return 1 ;;
+  esac
+}
+size() { wc -c <"$1" | tr -d ' '; }
+
+# type declarations and sums are for development, the page never asks for them
+files=$(cd "$web" && find css js vendor -type f ! -name '*.d.ts' ! -name MANIFEST.sha256 | sort)
+case $files in
+  *[[:space:]]*[!a-zA-Z0-9._/[:space:]-]*) echo "pack.sh: a file name holds more than a-zA-Z0-9._/-" >&2; exit 1 ;;
+esac
+# index.html counts too: a page with other preloads is another page
+hash=$(cd "$web" && for f in $files index.html; do sha256sum "$f"; done | sha256sum | cut -c1-16)
+
+preload=
+for f in $files; do
+  mkdir -p "$tmp/$hash/$(dirname "$f")"
+  cp "$web/$f" "$tmp/$hash/$f"
+  chmod 644 "$tmp/$hash/$f"
+  gzip -9nc "$web/$f" >"$tmp/$hash/$f.gz"
+  type=$(media "$f")
+  printf '/ui/%s/%s\t%s\t%s/%s\t%s\t%s\n' "$hash" "$f" "$type" "$hash" "$f" \
+    "$(size "$tmp/$hash/$f")" "$(size "$tmp/$hash/$f.gz")" >>"$tmp/manifest.tsv"
+  case $f in
+    # main.js is the page's own script; what the page does not import is not fetched ahead
+    js/main.js) ;;
+    *.js) preload="$preload<link rel=\"modulepreload\" href=\"@BASE@/ui/@HASH@/$f\">
+" ;;
+  esac
+done
+
+awk -v preload="$preload" '/<!-- modulepreload -->/ { printf "%s", preload; next } { print }' \
+  "$web/index.html" | sed "s/@HASH@/$hash/g" >"$tmp/index.html"
+for page in / /explore; do
+  printf '%s\ttext/html; charset=utf-8\tindex.html\t%s\t-\n' "$page" "$(size "$tmp/index.html")" >>"$tmp/manifest.tsv"
+done
+
+rm -rf "$out"
+mv "$tmp" "$out"

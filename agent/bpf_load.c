@@ -2,6 +2,8 @@
 #include "agent/bpf_load.h"
 
 #include <assert.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -13,9 +15,6 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 
 #include "agent/bpf_skel.h"
 #include "base/arena.h"

@@ -53,7 +53,8 @@ int bpf_load_acct(struct bpf_load *b, struct sa_acct *a);
  * Returns how many changed, or negative errno: some CPU has no event now. */
 int bpf_load_poll_cpus(struct bpf_load *b, struct err *err);
 
-/* How tables.c reaches the maps. Valid until the close; chunk_new may be called by another thread. */
+/* How tables.c reaches the maps. Valid until the close; chunk_new may be called by another thread.
+ */
 struct tables_io bpf_load_tables_io(struct bpf_load *b);
 
 /* Bytes that the maps hold, as the kernel counts them (fdinfo memlock), chunks apart. */
@@ -74,7 +75,9 @@ struct bpf_probe_item {
     char remedy[160]; /* what to do; empty where there is nothing */
 };
 
-enum { BPF_PROBE_MAX = 16 };
+enum {
+    BPF_PROBE_MAX = 16
+};
 
 struct bpf_probe {
     uint32_t n;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What this machine's kernel and our rights allow: asked by trying, never by version numbers. */
+#include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -10,8 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
-#include <bpf/libbpf.h>
 
 #include "agent/bpf_load.h"
 #include "base/str.h"
@@ -186,8 +185,8 @@ void bpf_load_probe(struct bpf_probe *ret)
     probe_perf(ret);
     if ((have & need) != need)
         return; /* the answers below would only repeat EPERM */
-    probe_bpf(ret, "bpf_task_pt_regs",
-              libbpf_probe_bpf_helper(perf, BPF_FUNC_task_pt_regs, NULL), BPF_PROBE_IMPOSSIBLE, "");
+    probe_bpf(ret, "bpf_task_pt_regs", libbpf_probe_bpf_helper(perf, BPF_FUNC_task_pt_regs, NULL),
+              BPF_PROBE_IMPOSSIBLE, "");
     probe_bpf(ret, "ringbuf", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, NULL),
               BPF_PROBE_IMPOSSIBLE, "");
     probe_bpf(ret, "bpf_loop", libbpf_probe_bpf_helper(perf, BPF_FUNC_loop, NULL),

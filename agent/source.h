@@ -19,20 +19,25 @@ struct source_sink {
     void *ctx;
 };
 
-/* What one source says about one window [t0, t1): goes into its batch_stream. Nanoseconds for cpu. */
+/*
+ * What one source says about one window: goes into its batch_stream. Nanoseconds for cpu. A window
+ * is what happened between two accounts: every sample that the sink got between them belongs to it,
+ * and no other, so weight_ns is the sum of their weights.
+ */
 struct source_account {
     struct interval covers;
-    uint32_t width;           /* CPUs */
+    uint32_t width; /* CPUs */
     int64_t period;
-    uint64_t received;        /* ticks that ran, idle ones too */
+    uint64_t received; /* ticks that ran and were not lost, idle ones too */
     int64_t jitter;
     uint64_t busy_ns, idle_ns, filtered_ns; /* totals of the window, over CPUs */
+    uint64_t weight_ns;                     /* given to the sink */
     struct {
         uint64_t n;
         int64_t weight;
     } missed, missed_idle, ring_full;
-    bool identity_ok; /* I1 exact on every CPU */
+    bool identity_ok;        /* I1 and I2 of account.h exact on every CPU */
     char identity_text[160]; /* both sides, where it is not */
-    uint64_t stop[16]; /* records by enum sa_stop */
+    uint64_t stop[16];       /* records by enum sa_stop */
     uint64_t bpf_ns;
 };

@@ -70,7 +70,8 @@ void tables_want(struct tables *t, struct binary *b);
 /* A sample touched this binary: eviction takes the one whose last touch is oldest. */
 void tables_seen(struct tables *t, uint32_t bin);
 
-/* Every drain: take finished tables in, republish the processes that map them, reuse what is due. */
+/* Every drain: take finished tables in, republish the processes that map them, reuse what is due.
+ */
 void tables_tick(struct tables *t);
 
 /* Jobs queued or being built: 0 when nothing is under way. */

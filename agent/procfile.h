@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/*
+ * Files of /proc and /sys (no size, read until the end) and small state files of our own.
+ * errors: negative errno of open or read, with path and reason; -E2BIG beyond the buf's cap.
+ * Any thread.
+ */
+
+/* Appends the whole of DIR/NAME. */
+[[nodiscard]] int procfile_read(const char *dir, const char *name, struct buf *out,
+                                struct err *err);
+
+/* Appends as much as the cap holds; true in *ret_cut if there was more. */
+[[nodiscard]] int procfile_read_some(const char *dir, const char *name, struct buf *out,
+                                     bool *ret_cut, struct err *err);
+
+/* Appends what the link DIR/NAME points to. */
+[[nodiscard]] int procfile_link(const char *dir, const char *name, struct buf *out,
+                                struct err *err);
+
+/* DIR/NAME becomes content, mode 0600, in one step (written aside, flushed, renamed). */
+[[nodiscard]] int procfile_replace(const char *dir, const char *name, struct str content,
+                                   struct err *err);

@@ -2,33 +2,92 @@
 #pragma once
 
 #include "agent/binary.h"
+#include "agent/perfmap.h"
+#include "agent/procread.h"
 #include "base/sample.h"
 
 /*
  * Processes and their executable mappings, kept by perf records (perfmap.c) and /proc scans.
  * Owner: the collector's main thread; nothing here is locked. A struct proc stays valid 60 s after
- * its last thread died, so that late records find it.
+ * its last thread died, so that late records find it. Times are CLOCK_MONOTONIC nanoseconds.
  */
 struct proc_map {
     uint64_t start, end, offset; /* offset in the file, bytes */
     uint64_t bias;               /* start - ELF address at start */
     struct binary *bin;          /* NULL: anonymous or not openable; a reference is held */
-    const char *why;             /* bin NULL: static text, "anonymous", "open: Permission denied", ... */
+    const char *why; /* bin NULL: static text, "anonymous", "open: Permission denied", ... */
 };
 
 struct proc {
     uint32_t tgid; /* in the initial pid namespace */
     struct target_key key;
     struct str exe, cmdline, comm, cgroup, container;
-    struct str service; /* STRATA_SERVICE, unit, or exe name: agent-cpu.md 8 */
+    struct str service; /* STRATA_SERVICE, unit, script or exe name */
     uint32_t flags;     /* enum target_flag */
     uint32_t n_map;
     const struct proc_map *map; /* sorted by start */
-    uint32_t gen;       /* rises at each change that must be published */
+    uint32_t gen;               /* rises at each change that must be published */
     bool dead;
+    bool kthread;
+    uint64_t serial; /* one number per process life in this run, from 1 */
+    uint32_t facts;  /* rises when a text above, the environment or flags change */
+    uint32_t n_env;  /* variables of the allow-list */
+    const struct procread_env *env;
+    int64_t profiled_ns; /* for its user: weight seen so far */
 };
 
 struct proc_table;
 
+struct proc_conf {
+    const char *proc; /* "/proc" */
+    uint8_t host[16]; /* of every target_key */
+    real_ns boot;     /* procread_boot_time() */
+    int64_t tick_ns;  /* of start times in stat: 10 ms with the usual CLK_TCK of 100 */
+    enum procread_cmdline cmdline;
+    uint32_t max_services; /* 0: 500; further ones become "other" */
+};
+
+struct proc_stats {
+    uint64_t processes, maps;       /* alive now */
+    uint64_t lost, rescans, unseen; /* perf records lost; /proc/PID/maps read again; gone before */
+    uint64_t maps_truncated, services_folded, open_failed, table_full;
+};
+
+#define PROC_MAX       16384
+#define PROC_MAX_MAPS  4096 /* executable ones, of one process */
+#define PROC_LINGER_NS (INT64_C(60) * 1000000000)
+
+struct proc_table *proc_new(const struct proc_conf *c);
+struct proc_table *proc_free(struct proc_table *t); /* NULL is a no-op; returns NULL */
+
+/* All of /proc, after the rings were opened and before their records are applied. */
+void proc_scan(struct proc_table *t, int64_t now);
+
+/* One record of the kernel; in the order of time. */
+void proc_event(struct proc_table *t, const struct perfmap_event *e);
+
+/* Every drain: what records asked for is read, rescans that are due, deaths, forgetting. */
+void proc_tick(struct proc_table *t, int64_t now);
+
 /* By pid of the initial namespace; NULL if unknown. Borrowed. */
 struct proc *proc_find(struct proc_table *t, uint32_t tgid);
+
+/* Whose pid it was at that time; reads /proc if nobody's yet; NULL if it cannot be told. */
+struct proc *proc_find_at(struct proc_table *t, uint32_t tgid, int64_t when, int64_t now);
+
+/* A stack stopped for want of a mapping: its maps are read again, with back-off. */
+void proc_missed(struct proc_table *t, struct proc *p, int64_t now);
+
+/* The mapping that holds an address, or NULL. */
+const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr);
+
+/* Processes whose mappings changed since they were last returned; NULL when there is none left. */
+struct proc *proc_next_changed(struct proc_table *t);
+
+/* Processes that died, once each, 1 s after: time to unpublish. false when none is left. */
+bool proc_next_gone(struct proc_table *t, uint32_t *ret_tgid);
+
+/* Start with *pos NULL; walks the living ones. */
+struct proc *proc_next(struct proc_table *t, struct proc *pos);
+
+void proc_get_stats(const struct proc_table *t, struct proc_stats *ret);

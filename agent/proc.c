@@ -1,0 +1,916 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Ordering. The rings are open before /proc is scanned, and their records are applied by time
+ * afterwards, so a record may tell what a scan saw already. A mapping is then entered once more,
+ * which changes nothing; FORK and EXIT up to the time of the reading only make us look again.
+ * A pid is of the entry that was born last before the time in question: the table holds the newest
+ * entry of each pid, older ones hang behind it until they are forgotten.
+ */
+#include "agent/proc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "agent/procfile.h"
+#include "base/hash.h"
+#include "base/map.h"
+#include "base/time.h"
+
+#define MAX_MAPS_TEXT      ((size_t)64 << 20)
+#define READS_PER_TICK     256
+#define RESCAN_FIRST_NS    (100 * NS_PER_MS)
+#define RESCAN_LAST_NS     (25 * NS_PER_S)
+#define RESCANS_PER_S      50
+#define LOST_RESCAN_NS     (5 * NS_PER_S)
+#define CHECK_ALL_NS       (30 * NS_PER_S)
+#define UNPUBLISH_AFTER_NS NS_PER_S
+#define MAX_SERVICES       500
+#define MAX_VDSO           65536
+
+struct map_source { /* of a line in /proc/PID/maps, beside proc_map */
+    uint64_t ino, path_hash;
+};
+
+struct entry {
+    struct proc p;             /* first: callers hold it */
+    struct entry *older;       /* the same pid before */
+    struct entry *next, *prev; /* all entries */
+    struct entry *next_dirty;
+    struct proc_map *map;
+    struct map_source *source;
+    uint32_t room_map;
+    uint32_t threads;
+    int64_t born;    /* FORK, or 0: before us */
+    int64_t read_at; /* /proc was read; 0: not yet */
+    int64_t died;
+    int64_t rescan_due, rescan_wait; /* 0: none asked for */
+    bool need_identity, need_facts, need_check, dirty, gone_told;
+    struct arena texts;
+};
+
+struct proc_table {
+    struct proc_conf conf;
+    char *proc;
+    struct map by_pid; /* -> newest struct entry * */
+    struct entry *all, *dirty;
+    struct map services; /* hash of each name */
+    uint64_t last_serial;
+    int64_t lost_at, checked_at, rescan_second, now;
+    uint32_t rescans_in_second;
+    bool pending; /* some entry has something to read or check */
+    struct proc_stats stats;
+};
+
+static struct entry *entry_of(uint64_t v)
+{
+    return (struct entry *)(uintptr_t)v; // NOLINT(performance-no-int-to-ptr): a map value
+}
+
+struct proc_table *proc_new(const struct proc_conf *c)
+{
+    struct proc_table *t = xcalloc(1, sizeof *t);
+
+    t->conf = *c;
+    t->proc = xstrdup(c->proc);
+    if (t->conf.tick_ns == 0)
+        t->conf.tick_ns = 10 * NS_PER_MS;
+    if (t->conf.max_services == 0)
+        t->conf.max_services = MAX_SERVICES;
+    map_init(&t->by_pid, 0);
+    map_init(&t->services, 0);
+    return t;
+}
+
+/* ---- entries ------------------------------------------------------------------------------- */
+
+static void clear_maps(struct entry *e)
+{
+    for (uint32_t i = 0; i < e->p.n_map; i++)
+        binary_unref(e->map[i].bin);
+    e->p.n_map = 0;
+}
+
+static void entry_free(struct entry *e)
+{
+    clear_maps(e);
+    free(e->map);
+    free(e->source);
+    arena_deinit(&e->texts);
+    free(e);
+}
+
+static struct entry *newest(const struct proc_table *t, uint32_t pid)
+{
+    uint64_t v;
+
+    return map_get(&t->by_pid, pid, &v) ? entry_of(v) : NULL;
+}
+
+static struct entry *entry_new(struct proc_table *t, uint32_t pid, int64_t born)
+{
+    uint64_t *slot;
+    struct entry *e;
+
+    if (t->stats.processes >= PROC_MAX || map_at(&t->by_pid, pid, &slot) == MAP_FULL) {
+        t->stats.table_full++;
+        return NULL;
+    }
+    e = xcalloc(1, sizeof *e);
+    e->p.tgid = pid;
+    e->p.serial = ++t->last_serial;
+    e->p.gen = 1;
+    memcpy(e->p.key.host, t->conf.host, sizeof t->conf.host);
+    e->born = born;
+    e->rescan_wait = RESCAN_FIRST_NS;
+    e->threads = 1;
+    arena_init(&e->texts, (size_t)64 << 10);
+    e->older = entry_of(*slot);
+    *slot = (uint64_t)(uintptr_t)e;
+    e->next = t->all;
+    if (t->all)
+        t->all->prev = e;
+    t->all = e;
+    t->stats.processes++;
+    return e;
+}
+
+static void forget(struct proc_table *t, struct entry *e)
+{
+    struct entry *n = newest(t, e->p.tgid);
+
+    if (n == e) {
+        if (e->older)
+            (void)map_put(&t->by_pid, e->p.tgid, (uint64_t)(uintptr_t)e->older);
+        else
+            map_del(&t->by_pid, e->p.tgid);
+    } else {
+        while (n && n->older != e)
+            n = n->older;
+        if (n)
+            n->older = e->older;
+    }
+    if (e->prev)
+        e->prev->next = e->next;
+    else
+        t->all = e->next;
+    if (e->next)
+        e->next->prev = e->prev;
+    entry_free(e);
+}
+
+static void mark_dirty(struct proc_table *t, struct entry *e)
+{
+    e->p.map = e->map;
+    e->p.gen++;
+    if (e->dirty || e->p.dead)
+        return;
+    e->dirty = true;
+    e->next_dirty = t->dirty;
+    t->dirty = e;
+}
+
+static void die(struct proc_table *t, struct entry *e, int64_t now)
+{
+    if (e->p.dead)
+        return;
+    e->p.dead = true;
+    e->p.flags |= TARGET_EXITED;
+    e->p.facts++;
+    e->died = now;
+    t->stats.processes--;
+    t->stats.maps -= e->p.n_map;
+}
+
+/* ---- mappings ------------------------------------------------------------------------------ */
+
+static const char *open_why(int code)
+{
+    switch (code) {
+    case EACCES:
+    case EPERM:
+        return "open: permission denied";
+    case ENOENT:
+    case ESRCH:
+        return "open: gone";
+    case EMFILE:
+    case ENFILE:
+        return "open: too many files";
+    case EINVAL:
+        return "open: no regular file";
+    default:
+        return "open: failed";
+    }
+}
+
+/* Through map_files, which reaches deleted files and other mount namespaces. The link is looked at
+ * first: opening a device would do something to it. */
+static struct binary *open_mapped(const struct proc_table *t, uint32_t pid,
+                                  const struct procread_map *m, const char **ret_why)
+{
+    char path[128];
+    struct binary *b = NULL;
+    struct stat st;
+    int fd;
+
+    snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, t->proc, pid, m->start,
+             m->end);
+    if (stat(path, &st) < 0) {
+        *ret_why = open_why(errno);
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        *ret_why = open_why(EINVAL);
+        return NULL;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        *ret_why = open_why(errno);
+        return NULL;
+    }
+    if (binary_open(fd, m->path, m->deleted, &b, NULL) < 0) {
+        *ret_why = "open: failed";
+        return NULL;
+    }
+    return b;
+}
+
+static struct binary *open_vdso(uint32_t pid, const struct procread_map *m, const char **ret_why)
+{
+    uint64_t n = m->end - m->start;
+    struct binary *b = NULL;
+    struct iovec to, from;
+    ssize_t got;
+
+    *ret_why = "vdso: not readable";
+    if (n > MAX_VDSO)
+        return NULL;
+    to = (struct iovec){xmalloc(n), n};
+    from = (struct iovec){(void *)(uintptr_t)m->start, n}; // NOLINT(performance-no-int-to-ptr)
+    got = process_vm_readv((pid_t)pid, &to, 1, &from, 1, 0);
+    if (got == (ssize_t)n && binary_open_image(to.iov_base, n, STR("[vdso]"), &b, NULL) < 0)
+        b = NULL;
+    free(to.iov_base);
+    return b;
+}
+
+static void set_binary(struct proc_table *t, struct proc_map *pm, struct binary *b, const char *why)
+{
+    pm->bin = b;
+    pm->why = b ? NULL : why;
+    pm->bias = b ? pm->start - binary_vaddr(b, pm->offset) : 0;
+    if (!b && str_starts(str_c(why), STR("open")))
+        t->stats.open_failed++;
+}
+
+/* The content behind one mapping; what is open already by its build id is not opened again. */
+static void resolve(struct proc_table *t, uint32_t pid, const struct procread_map *m,
+                    const uint8_t *id, uint8_t id_len, struct proc_map *pm)
+{
+    const char *why = "anonymous";
+    struct binary *b = NULL;
+
+    if (str_eq(m->path, STR("[vdso]")))
+        b = open_vdso(pid, m, &why);
+    else if (m->path.n && m->path.p[0] == '/' && !str_starts(m->path, STR("//"))) {
+        if (id_len)
+            b = binary_by_build_id(id, id_len);
+        if (!b)
+            b = open_mapped(t, pid, m, &why);
+    }
+    set_binary(t, pm, b, why);
+}
+
+static bool insert_at(struct proc_table *t, struct entry *e, uint32_t at, const struct proc_map *pm,
+                      struct map_source source)
+{
+    if (e->p.n_map >= PROC_MAX_MAPS) {
+        t->stats.maps_truncated++;
+        return false;
+    }
+    if (e->p.n_map == e->room_map) {
+        e->room_map = e->room_map ? 2 * e->room_map : 16;
+        e->map = xrealloc(e->map, e->room_map * sizeof *e->map);
+        e->source = xrealloc(e->source, e->room_map * sizeof *e->source);
+    }
+    memmove(e->map + at + 1, e->map + at, (e->p.n_map - at) * sizeof *e->map);
+    memmove(e->source + at + 1, e->source + at, (e->p.n_map - at) * sizeof *e->source);
+    e->map[at] = *pm;
+    e->source[at] = source;
+    e->p.n_map++;
+    return true;
+}
+
+static void remove_at(struct entry *e, uint32_t at)
+{
+    binary_unref(e->map[at].bin);
+    e->p.n_map--;
+    memmove(e->map + at, e->map + at + 1, (e->p.n_map - at) * sizeof *e->map);
+    memmove(e->source + at, e->source + at + 1, (e->p.n_map - at) * sizeof *e->source);
+}
+
+/* Make [start, end) free: what lies in it goes, what overlaps is cut. */
+static void cut(struct proc_table *t, struct entry *e, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < e->p.n_map;) {
+        struct proc_map *m = &e->map[i];
+        struct proc_map tail = *m;
+
+        if (m->end <= start || m->start >= end) {
+            i++;
+        } else if (m->start >= start && m->end <= end) {
+            remove_at(e, i);
+        } else if (m->start < start) {
+            m->end = start;
+            if (tail.end > end) { /* it went on behind the new one */
+                tail.offset += end - tail.start;
+                tail.start = end;
+                if (insert_at(t, e, i + 1, &tail, e->source[i]) && tail.bin)
+                    binary_ref(tail.bin);
+            }
+            i++;
+        } else {
+            m->offset += end - m->start;
+            m->start = end;
+            i++;
+        }
+    }
+}
+
+/* pm holds its reference, which goes into the table or is given up. */
+static void enter(struct proc_table *t, struct entry *e, const struct proc_map *pm,
+                  struct map_source source)
+{
+    uint32_t at = 0;
+
+    cut(t, e, pm->start, pm->end);
+    while (at < e->p.n_map && e->map[at].start < pm->start)
+        at++;
+    if (!insert_at(t, e, at, pm, source))
+        binary_unref(pm->bin);
+}
+
+static bool is_executable_map(const struct procread_map *m)
+{
+    return m->exec && m->start >> 63 == 0; /* the vsyscall page is the kernel's */
+}
+
+/* What an old entry of this range knew, kept if it is the same mapping. */
+static bool keep(const struct entry *e, const struct procread_map *m, uint64_t path_hash,
+                 struct proc_map *ret)
+{
+    for (uint32_t i = 0; i < e->p.n_map && e->map[i].start <= m->start; i++) {
+        const struct proc_map *o = &e->map[i];
+        const struct map_source *s = &e->source[i];
+
+        if (o->start == m->start && o->end == m->end && o->offset == m->offset && o->bin &&
+            s->path_hash == path_hash && (s->ino == m->ino || s->ino == 0)) {
+            *ret = *o;
+            binary_ref(o->bin);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool same_maps(const struct entry *a, const struct entry *b)
+{
+    if (a->p.n_map != b->p.n_map)
+        return false;
+    for (uint32_t i = 0; i < a->p.n_map; i++) {
+        const struct proc_map *x = &a->map[i], *y = &b->map[i];
+
+        if (x->start != y->start || x->end != y->end || x->bias != y->bias || x->bin != y->bin)
+            return false;
+    }
+    return true;
+}
+
+/* /proc/PID/maps, as it is now. true: something changed. */
+static bool read_maps(struct proc_table *t, struct entry *e)
+{
+    struct entry fresh = {};
+    struct procread_map m;
+    struct buf b;
+    struct str text;
+    char dir[64];
+    bool truncated, changed;
+
+    snprintf(dir, sizeof dir, "%.48s/%u", t->proc, e->p.tgid);
+    buf_init(&b, MAX_MAPS_TEXT);
+    if (procfile_read_some(dir, "maps", &b, &truncated, NULL) < 0) {
+        buf_deinit(&b);
+        return false;
+    }
+    t->stats.maps_truncated += truncated;
+    text = buf_view(&b);
+    while (procread_map_next(&text, &m)) {
+        struct proc_map pm = {.start = m.start, .end = m.end, .offset = m.offset};
+        struct map_source source = {.ino = m.ino, .path_hash = hash_str(m.path)};
+
+        if (!is_executable_map(&m))
+            continue;
+        if (!keep(e, &m, source.path_hash, &pm))
+            resolve(t, e->p.tgid, &m, NULL, 0, &pm);
+        if (!insert_at(t, &fresh, fresh.p.n_map, &pm, source)) {
+            binary_unref(pm.bin);
+            break;
+        }
+    }
+    buf_deinit(&b);
+    changed = !same_maps(e, &fresh);
+    if (!e->p.dead)
+        t->stats.maps += fresh.p.n_map - (uint64_t)e->p.n_map;
+    clear_maps(e);
+    free(e->map);
+    free(e->source);
+    e->map = fresh.map;
+    e->source = fresh.source;
+    e->room_map = fresh.room_map;
+    e->p.n_map = fresh.p.n_map;
+    e->p.map = e->map;
+    return changed;
+}
+
+const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr)
+{
+    uint32_t lo = 0, hi = p->n_map;
+
+    while (lo < hi) { /* first mapping beyond addr */
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (p->map[mid].start <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo > 0 && addr < p->map[lo - 1].end ? &p->map[lo - 1] : NULL;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* At most max_services names; then "other". */
+static struct str admit_service(struct proc_table *t, struct str s)
+{
+    uint64_t key = hash_str(s), v;
+
+    if (map_get(&t->services, key, &v))
+        return s;
+    if (t->services.n >= t->conf.max_services || map_put(&t->services, key, 1) == MAP_FULL) {
+        t->stats.services_folded++;
+        return STR("other");
+    }
+    return s;
+}
+
+/* Texts of f into e, whose older ones end here. */
+static void take_facts(struct proc_table *t, struct entry *e, const struct procread_facts *f)
+{
+    struct arena a;
+    struct procread_env *env;
+
+    arena_init(&a, (size_t)64 << 10);
+    e->p.exe = arena_str(&a, f->exe);
+    e->p.cmdline = arena_str(&a, f->cmdline);
+    e->p.comm = arena_str(&a, f->comm);
+    e->p.cgroup = arena_str(&a, f->cgroup);
+    e->p.container = arena_str(&a, f->container);
+    e->p.service = arena_str(&a, admit_service(t, f->service));
+    env = arena_array(&a, struct procread_env, f->n_env ? f->n_env : 1);
+    e->p.n_env = env ? f->n_env : 0;
+    for (uint32_t i = 0; i < e->p.n_env; i++) {
+        env[i].name = arena_str(&a, f->env[i].name);
+        env[i].value = arena_str(&a, f->env[i].value);
+    }
+    e->p.env = env;
+    e->p.kthread = f->kthread;
+    e->p.flags = (e->p.flags & ~(uint32_t)TARGET_EXE_DELETED) |
+                 (f->exe_deleted ? (uint32_t)TARGET_EXE_DELETED : 0);
+    e->p.facts++;
+    arena_deinit(&e->texts);
+    e->texts = a;
+}
+
+static struct procread_facts facts_of(const struct proc *p)
+{
+    struct procread_facts f = {.exe = p->exe,
+                               .cmdline = p->cmdline,
+                               .comm = p->comm,
+                               .cgroup = p->cgroup,
+                               .container = p->container,
+                               .service = p->service,
+                               .exe_deleted = p->flags & TARGET_EXE_DELETED,
+                               .kthread = p->kthread};
+
+    f.n_env = p->n_env < PROCREAD_ENV_MAX ? p->n_env : PROCREAD_ENV_MAX;
+    for (uint32_t i = 0; i < f.n_env; i++)
+        f.env[i] = p->env[i];
+    return f;
+}
+
+/* Gone before it could be read: known by its birth alone. */
+static void unseen(struct proc_table *t, struct entry *e)
+{
+    struct clock_pair c;
+
+    if (e->p.key.start.v)
+        return;
+    c = clock_pair_take(3);
+    e->p.key.pid = 0;
+    e->p.key.start.v = e->born ? c.real.v - (c.mono.v - e->born) : c.real.v;
+    e->p.flags |= TARGET_UNSEEN;
+    e->p.facts++;
+    t->stats.unseen++;
+}
+
+static bool read_identity(struct proc_table *t, struct entry *e)
+{
+    struct procread_identity id;
+
+    e->need_identity = false;
+    if (procread_identity(t->proc, e->p.tgid, &id, NULL) < 0) {
+        unseen(t, e);
+        return false;
+    }
+    e->p.key.pidns = id.pidns;
+    e->p.key.pid = id.pid;
+    e->p.key.start.v = t->conf.boot.v + (int64_t)id.start_ticks * t->conf.tick_ns;
+    e->p.kthread = id.kthread;
+    e->threads = (uint32_t)id.threads;
+    return true;
+}
+
+static void read_facts(struct proc_table *t, struct entry *e)
+{
+    struct procread_facts f;
+    struct arena a;
+
+    e->need_facts = false;
+    arena_init(&a, (size_t)256 << 10);
+    if (procread_facts(t->proc, e->p.tgid, t->conf.cmdline, &a, &f, NULL) == 0)
+        take_facts(t, e, &f);
+    arena_deinit(&a);
+}
+
+static void read_pending(struct proc_table *t, struct entry *e, int64_t now)
+{
+    if (e->need_identity && !read_identity(t, e)) {
+        e->need_facts = false;
+        die(t, e, now);
+    }
+    if (e->need_facts)
+        read_facts(t, e);
+    e->read_at = now;
+}
+
+/* A process that no record told of. */
+static struct entry *scan_one(struct proc_table *t, uint32_t pid, int64_t now)
+{
+    struct procread_identity id;
+    struct entry *e;
+
+    if (procread_identity(t->proc, pid, &id, NULL) < 0)
+        return NULL;
+    e = entry_new(t, pid, 0);
+    if (!e)
+        return NULL;
+    e->need_identity = e->need_facts = true;
+    read_pending(t, e, now);
+    if (e->p.dead)
+        return e;
+    if (!e->p.kthread)
+        read_maps(t, e);
+    mark_dirty(t, e);
+    return e;
+}
+
+void proc_scan(struct proc_table *t, int64_t now)
+{
+    DIR *d = opendir(t->proc);
+    const struct dirent *de;
+
+    if (!d)
+        return;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a directory stream of our own
+    while ((de = readdir(d))) {
+        struct entry *e;
+        uint64_t pid;
+
+        if (!str_u64(str_c(de->d_name), &pid) || pid == 0 || pid > INT32_MAX)
+            continue;
+        e = newest(t, (uint32_t)pid);
+        if (!e || e->p.dead) {
+            scan_one(t, (uint32_t)pid, now);
+        } else {
+            e->need_check = true;
+            t->pending = true;
+            if (read_maps(t, e))
+                mark_dirty(t, e);
+        }
+    }
+    closedir(d);
+}
+
+/* Is this still the process we know? Its last thread may be gone, its pid another's. */
+static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
+{
+    struct procread_stat st;
+    struct buf b;
+    char dir[64];
+    bool alive;
+
+    e->need_check = false;
+    snprintf(dir, sizeof dir, "%.48s/%u", t->proc, e->p.tgid);
+    buf_init(&b, 65536);
+    alive = procfile_read(dir, "stat", &b, NULL) == 0 && procread_stat_parse(buf_view(&b), &st);
+    if (alive && (st.state == 'Z' || st.state == 'X') && st.threads <= 1)
+        alive = false;
+    if (alive && e->p.key.start.v &&
+        e->p.key.start.v != t->conf.boot.v + (int64_t)st.start_ticks * t->conf.tick_ns)
+        alive = false;
+    if (alive)
+        e->threads = (uint32_t)st.threads;
+    else
+        die(t, e, now);
+    buf_deinit(&b);
+}
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+static void share_parent(struct proc_table *t, struct entry *e, const struct entry *parent)
+{
+    struct procread_facts f = facts_of(&parent->p);
+
+    take_facts(t, e, &f);
+    e->p.key.pidns = parent->p.key.pidns;
+    e->p.kthread = parent->p.kthread;
+    for (uint32_t i = 0; i < parent->p.n_map; i++) {
+        struct proc_map m = parent->map[i];
+
+        if (m.bin)
+            binary_ref(m.bin);
+        if (!insert_at(t, e, e->p.n_map, &m, parent->source[i]))
+            binary_unref(m.bin);
+    }
+    t->stats.maps += e->p.n_map;
+}
+
+static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
+{
+    struct entry *e = newest(t, ev->pid);
+    const struct entry *parent;
+
+    if (ev->pid == ev->ppid) { /* a thread */
+        if (e && !e->p.dead)
+            e->threads++;
+        return;
+    }
+    if (e && !e->p.dead && ev->t <= e->read_at)
+        return; /* /proc told of it already */
+    if (e && !e->p.dead)
+        die(t, e, ev->t); /* its pid is another's now */
+    parent = newest(t, ev->ppid);
+    e = entry_new(t, ev->pid, ev->t);
+    if (!e)
+        return;
+    e->need_identity = true;
+    e->need_facts = !parent;
+    if (parent)
+        share_parent(t, e, parent);
+    t->pending = true;
+    mark_dirty(t, e);
+}
+
+static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
+{
+    e->need_facts = true;
+    e->p.flags |= TARGET_EXEC;
+    t->pending = true;
+    if (ev->t <= e->read_at)
+        return;
+    if (!e->p.dead)
+        t->stats.maps -= e->p.n_map;
+    clear_maps(e);
+    mark_dirty(t, e);
+}
+
+static void on_mmap(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
+{
+    struct procread_map m = {
+        .start = ev->start, .end = ev->end, .offset = ev->offset, .exec = true};
+    struct proc_map pm = {.start = ev->start, .end = ev->end, .offset = ev->offset};
+    uint32_t before = e->p.n_map;
+
+    if (ev->start >= ev->end || !is_executable_map(&m))
+        return;
+    m.path = procread_undelete(ev->name, &m.deleted);
+    resolve(t, ev->pid, &m, ev->build_id, ev->build_id_len, &pm);
+    enter(t, e, &pm, (struct map_source){.path_hash = hash_str(m.path)});
+    if (!e->p.dead)
+        t->stats.maps += e->p.n_map - (uint64_t)before;
+    mark_dirty(t, e);
+}
+
+static void on_thread_exit(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
+{
+    if (e->threads > 0)
+        e->threads--;
+    /* counting may drift by what a scan saw too: /proc decides */
+    if (e->threads <= 1 || ev->tid == ev->pid) {
+        e->need_check = true;
+        t->pending = true;
+    }
+}
+
+void proc_event(struct proc_table *t, const struct perfmap_event *ev)
+{
+    struct entry *e;
+
+    switch (ev->kind) {
+    case PERFMAP_LOST:
+        t->stats.lost += ev->n;
+        if (!t->lost_at)
+            t->lost_at = ev->t;
+        return;
+    case PERFMAP_FORK:
+        on_fork(t, ev);
+        return;
+    case PERFMAP_MMAP:
+    case PERFMAP_COMM:
+    case PERFMAP_EXEC:
+    case PERFMAP_EXIT:
+        break;
+    }
+    e = newest(t, ev->pid);
+    if (!e || e->p.dead || ev->t < e->born)
+        return;
+    if (ev->kind == PERFMAP_MMAP)
+        on_mmap(t, e, ev);
+    else if (ev->kind == PERFMAP_EXEC)
+        on_exec(t, e, ev);
+    else if (ev->kind == PERFMAP_EXIT)
+        on_thread_exit(t, e, ev);
+}
+
+/* ---- every drain --------------------------------------------------------------------------- */
+
+static void rescan(struct proc_table *t, struct entry *e, int64_t now)
+{
+    if (now / NS_PER_S != t->rescan_second) {
+        t->rescan_second = now / NS_PER_S;
+        t->rescans_in_second = 0;
+    }
+    if (t->rescans_in_second >= RESCANS_PER_S)
+        return;
+    t->rescans_in_second++;
+    t->stats.rescans++;
+    e->rescan_due = 0;
+    if (read_maps(t, e)) {
+        e->rescan_wait = RESCAN_FIRST_NS;
+        mark_dirty(t, e);
+    } else {
+        e->rescan_wait = 2 * e->rescan_wait < RESCAN_LAST_NS ? 2 * e->rescan_wait : RESCAN_LAST_NS;
+    }
+    e->read_at = e->read_at ? e->read_at : now;
+}
+
+void proc_missed(struct proc_table *t, struct proc *p, int64_t now)
+{
+    struct entry *e = (struct entry *)p;
+
+    if (p->dead || p->kthread || e->rescan_due)
+        return;
+    e->rescan_due = now + e->rescan_wait;
+    t->pending = true;
+}
+
+void proc_tick(struct proc_table *t, int64_t now)
+{
+    uint32_t reads = 0;
+    bool look = t->pending, left = false, check_all = now - t->checked_at >= CHECK_ALL_NS;
+    struct entry *next;
+
+    t->now = now;
+    if (t->lost_at && now - t->lost_at >= LOST_RESCAN_NS / 5) {
+        t->lost_at = 0;
+        t->stats.rescans++;
+        proc_scan(t, now);
+        look = true;
+    }
+    if (check_all)
+        t->checked_at = now;
+    for (struct entry *e = t->all; e; e = next) {
+        next = e->next;
+        if (e->p.dead) {
+            if (now - e->died >= PROC_LINGER_NS && !e->dirty)
+                forget(t, e);
+            continue;
+        }
+        if (check_all && !e->need_identity)
+            e->need_check = true;
+        if (!look && !check_all)
+            continue;
+        if (reads < READS_PER_TICK && (e->need_identity || e->need_facts)) {
+            reads++;
+            read_pending(t, e, now);
+        }
+        if (reads < READS_PER_TICK && e->need_check && !e->p.dead) {
+            reads++;
+            check_alive(t, e, now);
+        }
+        if (e->rescan_due && e->rescan_due <= now && !e->p.dead)
+            rescan(t, e, now);
+        left |= e->need_identity || e->need_facts || e->need_check || e->rescan_due;
+    }
+    t->pending = left;
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+struct proc *proc_find(struct proc_table *t, uint32_t tgid)
+{
+    struct entry *e = newest(t, tgid);
+
+    return e ? &e->p : NULL;
+}
+
+struct proc *proc_find_at(struct proc_table *t, uint32_t tgid, int64_t when, int64_t now)
+{
+    struct entry *e = newest(t, tgid);
+
+    while (e && e->born > when && e->older)
+        e = e->older;
+    if (!e)
+        e = scan_one(t, tgid, now);
+    if (e && !e->p.dead && (e->need_identity || e->need_facts))
+        read_pending(t, e, now);
+    return e ? &e->p : NULL;
+}
+
+struct proc *proc_next_changed(struct proc_table *t)
+{
+    while (t->dirty) {
+        struct entry *e = t->dirty;
+
+        t->dirty = e->next_dirty;
+        e->dirty = false;
+        if (!e->p.dead)
+            return &e->p;
+    }
+    return NULL;
+}
+
+bool proc_next_gone(struct proc_table *t, uint32_t *ret_tgid)
+{
+    for (struct entry *e = t->all; e; e = e->next) {
+        const struct entry *n;
+
+        if (!e->p.dead || e->gone_told || t->now - e->died < UNPUBLISH_AFTER_NS)
+            continue;
+        e->gone_told = true;
+        n = newest(t, e->p.tgid);
+        if (n != e && n && !n->p.dead)
+            continue; /* the pid was published anew */
+        *ret_tgid = e->p.tgid;
+        return true;
+    }
+    return false;
+}
+
+struct proc *proc_next(struct proc_table *t, struct proc *pos)
+{
+    struct entry *e = pos ? ((struct entry *)pos)->next : t->all;
+
+    while (e && e->p.dead)
+        e = e->next;
+    return e ? &e->p : NULL;
+}
+
+void proc_get_stats(const struct proc_table *t, struct proc_stats *ret)
+{
+    *ret = t->stats;
+}
+
+struct proc_table *proc_free(struct proc_table *t)
+{
+    if (!t)
+        return NULL;
+    while (t->all) {
+        struct entry *e = t->all;
+
+        t->all = e->next;
+        entry_free(e);
+    }
+    map_deinit(&t->by_pid);
+    map_deinit(&t->services);
+    free(t->proc);
+    free(t);
+    return NULL;
+}

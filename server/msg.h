@@ -22,12 +22,12 @@ struct msg_request {
     struct str method, path; /* path decoded, without query; below base_path */
     uint32_t n_param;
     const struct msg_param *param; /* query, then form body, in order */
-    struct str content_type, content_encoding, accept, if_none_match;
+    struct str content_type, content_encoding, accept, accept_encoding, if_none_match;
     struct str body;
-    uint64_t id;          /* X-Request-Id */
-    real_ns now;          /* receipt, by the server's clock (a hook in tests) */
-    mono_ns deadline;     /* 0: none */
-    atomic_bool *cancel;  /* the client hung up, or the server stops */
+    uint64_t id;         /* X-Request-Id */
+    real_ns now;         /* receipt, by the server's clock (a hook in tests) */
+    mono_ns deadline;    /* 0: none */
+    atomic_bool *cancel; /* the client hung up, or the server stops */
 };
 
 enum msg_cache {
@@ -40,7 +40,9 @@ enum msg_cache {
 struct msg_reply {
     int status;               /* HTTP */
     const char *content_type; /* static */
-    struct buf body;          /* cap set by the maker; failed at the end is 422 query_too_expensive */
+    struct buf body;  /* cap set by the maker; failed at the end is 422 query_too_expensive */
+    struct str fixed; /* where p is set: the body instead, which outlives the server's replies */
+    const char *encoding; /* Content-Encoding of the body as it stands; NULL: none */
     bool has_etag;
     uint64_t etag;
     enum msg_cache cache;
@@ -63,6 +65,9 @@ struct msg_error {
     uint32_t retry_after_s;
 };
 void msg_fail(struct msg_reply *r, const struct msg_request *q, const struct msg_error *e);
+
+/* Frees the body; a zeroed reply is a no-op. */
+void msg_reply_deinit(struct msg_reply *r);
 
 /* The first parameter of this name; false if there is none. */
 bool msg_param(const struct msg_request *q, const char *name, struct str *ret);

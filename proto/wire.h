@@ -53,6 +53,8 @@ struct wire_reject {
 struct wire_rejects {
     uint32_t n; /* distinct (reason, stream) pairs kept; more are added to the last */
     struct wire_reject v[WIRE_REJECTS];
+    /* cut to a limit, the weight kept: names, stacks, label sets that lost a label, label values */
+    uint64_t name_cut, stack_cut, label_dropped, label_cut;
 };
 
 /*
@@ -63,6 +65,8 @@ struct wire_rejects {
  *   fault     set on any negative result; NULL allowed
  *   rejects   what was refused alone; NULL allowed (replay)
  *   errors    -EINVAL malformed, -E2BIG a limit, -ENOMEM the arena's cap (413 decode_budget)
+ * Names, stacks and labels beyond their limits are cut and counted, the weight kept. The hash of a
+ * node is that of what the sender said, before any name is cut, so that both sides agree on it.
  */
 [[nodiscard]] int wire_decode(struct str body, const struct wire_limits *limits, real_ns received,
                               struct arena *arena, struct batch *ret, struct wire_fault *fault,

@@ -225,7 +225,7 @@ class Run:
         self.api = Api(port)
         server = self.start("stratad", [
             self.path("server", "stratad"), "--listen", f"127.0.0.1:{port}", "--data", data,
-            "--ui", os.path.join(ROOT, "web")])
+            "--ui", self.path("web", "ui")])
         return server
 
     def start_agent(self):

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * What the verbs of `strata` share. Exit status: 0 done; 2 usage, no server, or an answer that is
+ * an error. One thread.
+ */
+enum {
+    CLI_OK = 0,
+    CLI_TROUBLE = 2,
+};
+
+/* Options that every verb which asks a server takes; strings are argv's or the environment's. */
+struct cli_server {
+    const char *url;        /* --server, STRATA_SERVER, else http://127.0.0.1:4040 */
+    const char *token_file; /* --token-file, STRATA_TOKEN_FILE, else NULL */
+};
+
+struct cli_ask {
+    struct cli_server server;
+    const char *q, *from, *to; /* q NULL: cpu */
+    bool json;
+};
+
+/* argp keys of the shared options, for a verb's own argp to hand over as a child. */
+struct argp;
+extern const struct argp cli_ask_argp; /* input: struct cli_ask * */
+
+/* Defaults from the environment. */
+void cli_ask_init(struct cli_ask *a);
+
+/* "strata: TEXT" on stderr; returns CLI_TROUBLE. */
+int cli_fail(const struct err *err);
+
+/* The verbs: argv[0] is "strata VERB". Return the exit status. */
+int cli_top(int argc, char **argv);
+int cli_flame(int argc, char **argv);
+
+/* ---- client.c ------------------------------------------------------------------------------ */
+
+/* Parameters of a query, percent-encoded as they are added. */
+void cli_param(struct buf *query, const char *name, struct str value);
+
+/* q, from and to of a; a selector that names no type gets "cpu". */
+void cli_params_ask(struct buf *query, const struct cli_ask *a);
+
+/*
+ * GET url/path?query. out gets the body of a 200, at most its cap.
+ *   errors   -EPERM token file or token over plain HTTP to another machine; -ECONNREFUSED no
+ * server; -EIO anything else of the network; -EREMOTEIO the server answered with an error, whose
+ *            code and text are in err
+ */
+[[nodiscard]] int cli_get(const struct cli_server *s, const char *path, const struct buf *query,
+                          struct buf *out, struct err *err);

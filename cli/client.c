@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <argp.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/text.h"
+
+enum {
+    TOKEN_MAX = 1024,
+    CONNECT_S = 5,
+    ANSWER_S = 150, /* longer than the longest query */
+    ERROR_MAX = 64 << 10,
+};
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+enum {
+    OPT_SERVER = 512,
+    OPT_TOKEN_FILE,
+    OPT_FROM,
+    OPT_TO,
+    OPT_JSON,
+};
+
+static const struct argp_option options[] = {
+    {"query", 'q', "SELECTOR", 0, "what to read: TYPE{label=\"value\", ...}; default cpu", 0},
+    {"from", OPT_FROM, "TIME", 0, "begin: RFC 3339, now-15m, or 1764417600s; default now-1h", 0},
+    {"to", OPT_TO, "TIME", 0, "end, likewise; default now", 0},
+    {"json", OPT_JSON, NULL, 0, "print the server's answer as it is", 0},
+    {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER, else http://127.0.0.1:4040", 0},
+    {"token-file", OPT_TOKEN_FILE, "FILE", 0,
+     "file with the token, mode 0600; default: STRATA_TOKEN_FILE", 0},
+    {},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct cli_ask *a = state->input;
+
+    switch (key) {
+    case 'q':
+        a->q = arg;
+        return 0;
+    case OPT_FROM:
+        a->from = arg;
+        return 0;
+    case OPT_TO:
+        a->to = arg;
+        return 0;
+    case OPT_JSON:
+        a->json = true;
+        return 0;
+    case OPT_SERVER:
+        a->server.url = arg;
+        return 0;
+    case OPT_TOKEN_FILE:
+        a->server.token_file = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp cli_ask_argp = {.options = options, .parser = parse};
+
+void cli_ask_init(struct cli_ask *a)
+{
+    /* before any thread: nothing changes the environment */
+    const char *url = getenv("STRATA_SERVER"); // NOLINT(concurrency-mt-unsafe)
+
+    *a = (struct cli_ask){
+        .server = {.url = url && url[0] ? url : "http://127.0.0.1:4040",
+                   .token_file = getenv("STRATA_TOKEN_FILE")}}; // NOLINT(concurrency-mt-unsafe)
+}
+
+int cli_fail(const struct err *err)
+{
+    struct buf b;
+
+    buf_init(&b, 4096);
+    text_name(&b, str_c(err->msg)); /* it may hold words of the server */
+    (void)fprintf(stderr, "strata: %.*s\n", STR_ARG(buf_view(&b)));
+    buf_deinit(&b);
+    return CLI_TROUBLE;
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+void cli_param(struct buf *query, const char *name, struct str value)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+
+    buf_chr(query, query->n ? '&' : '?');
+    buf_cstr(query, name);
+    buf_chr(query, '=');
+    for (size_t i = 0; i < value.n; i++) {
+        if (value.p[i] && strchr(plain, value.p[i]))
+            buf_chr(query, value.p[i]);
+        else
+            buf_printf(query, "%%%02X", (unsigned char)value.p[i]);
+    }
+}
+
+void cli_params_ask(struct buf *query, const struct cli_ask *a)
+{
+    struct buf q;
+
+    buf_init(&q, 64 << 10);
+    if (!a->q || !a->q[0] || a->q[0] == '{')
+        buf_cstr(&q, "cpu");
+    if (a->q)
+        buf_cstr(&q, a->q);
+    cli_param(query, "q", buf_view(&q));
+    buf_deinit(&q);
+    if (a->from)
+        cli_param(query, "from", str_c(a->from));
+    if (a->to)
+        cli_param(query, "to", str_c(a->to));
+}
+
+/* The first word of the file, as "Authorization: Bearer TOKEN". */
+static int token_read(const char *path, char *ret, size_t n, struct err *err)
+{
+    char text[TOKEN_MAX];
+    struct stat st;
+    ssize_t got;
+    size_t len = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+    if (fd < 0)
+        return err_set(err, -EPERM, "token file %s: %s", path, strerrordesc_np(errno));
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077) {
+        (void)close(fd);
+        return err_set(err, -EPERM, "token file %s must be yours alone: chmod 0600", path);
+    }
+    got = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    while (got > 0 && len < (size_t)got && text[len] > ' ' && text[len] < 0x7f)
+        len++;
+    if (!len)
+        return err_set(err, -EPERM, "token file %s holds no token", path);
+    (void)snprintf(ret, n, "Authorization: Bearer %.*s", (int)len, text);
+    return 0;
+}
+
+/* A token in the clear goes to this machine only. */
+static bool is_safe(const char *url)
+{
+    static const char *const ok[] = {"https://", "http://127.0.0.1", "http://localhost",
+                                     "http://[::1]"};
+
+    for (size_t i = 0; i < sizeof ok / sizeof ok[0]; i++) {
+        struct str end = str_from(str_c(url), strlen(ok[i]));
+
+        if (str_starts(str_c(url), str_c(ok[i])) &&
+            (i == 0 || !end.n || end.p[0] == ':' || end.p[0] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *ctx)
+{
+    struct buf *b = ctx;
+
+    buf_add(b, p, size * n);
+    return b->failed ? 0 : size * n;
+}
+
+static int answer_failed(long status, struct str body, struct err *err)
+{
+    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    const json_t *e = json_object_get(root, "error");
+    const char *code = json_string_value(json_object_get(e, "code"));
+    const char *text = json_string_value(json_object_get(e, "message"));
+    int r;
+
+    if (code)
+        r = err_set(err, -EREMOTEIO, "%s (%ld): %s", code, status, text ? text : "");
+    else
+        r = err_set(err, -EREMOTEIO, "the server answered %ld: is it a stratad?", status);
+    json_decref(root);
+    return r;
+}
+
+static int network_failed(CURLcode c, const char *url, const struct buf *out, struct err *err)
+{
+    if (c == CURLE_COULDNT_CONNECT)
+        return err_set(err, -ECONNREFUSED,
+                       "no server at %s: start stratad, or name another with "
+                       "--server",
+                       url);
+    if (out->failed)
+        return err_set(err, -EIO, "the answer exceeds %zu bytes", out->cap);
+    return err_set(err, -EIO, "%s: %s", url, curl_easy_strerror(c));
+}
+
+static int perform(CURL *curl, const struct cli_server *s, const char *url, struct buf *out,
+                   struct err *err)
+{
+    struct curl_slist *headers = NULL;
+    char auth[TOKEN_MAX + 32];
+    long status = 0;
+    CURLcode c;
+
+    if (s->token_file && s->token_file[0]) {
+        if (!is_safe(s->url))
+            return err_set(err, -EPERM, "a token is not sent in the clear to another machine: %s",
+                           s->url);
+        TRY(token_read(s->token_file, auth, sizeof auth, err));
+        headers = curl_slist_append(headers, auth);
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, "gzip");
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)ANSWER_S);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    c = curl_easy_perform(curl);
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_slist_free_all(headers);
+    if (c != CURLE_OK)
+        return network_failed(c, s->url, out, err);
+    return status == 200 ? 0 : answer_failed(status, buf_view(out), err);
+}
+
+int cli_get(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
+            struct err *err)
+{
+    struct str base = str_c(s->url);
+    CURL *curl = curl_easy_init();
+    struct buf url;
+    int r;
+
+    if (!curl)
+        return err_set(err, -ENOMEM, "libcurl does not start");
+    while (base.n && base.p[base.n - 1] == '/')
+        base.n--;
+    buf_init(&url, 256 << 10);
+    buf_str(&url, base);
+    buf_cstr(&url, path);
+    buf_str(&url, buf_view(query));
+    buf_chr(&url, '\0');
+    if (url.failed || query->failed)
+        r = err_set(err, -E2BIG, "the question is too long");
+    else
+        r = perform(curl, s, url.p, out, err);
+    curl_easy_cleanup(curl);
+    buf_deinit(&url);
+    return r;
+}

@@ -120,6 +120,10 @@ static void count_stored(struct ingest *g, const struct job *j)
     }
     for (uint32_t i = 0; i < j->rejects.n; i++)
         count_reason_locked(g, j->rejects.v[i].reason, j->rejects.v[i].rows);
+    g->stats.name_cut += j->rejects.name_cut;
+    g->stats.stack_cut += j->rejects.stack_cut;
+    g->stats.label_dropped += j->rejects.label_dropped;
+    g->stats.label_cut += j->rejects.label_cut;
     mutex_unlock(&g->mu);
 }
 
@@ -433,7 +437,7 @@ static bool job_decode(struct job *j, struct str body)
         if (!job_charge(j, cap))
             return false;
         arena_init(&j->arena, cap);
-        j->rejects.n = 0;
+        j->rejects = (struct wire_rejects){};
         r = wire_decode(body, l, j->q->now, &j->arena, &j->batch, &fault, &j->rejects, &err);
         if (r == 0) {
             job_uncharge(j, cap - j->arena.used);
@@ -442,7 +446,7 @@ static bool job_decode(struct job *j, struct str body)
         arena_deinit(&j->arena);
         job_uncharge(j, cap);
         if (r != -ENOMEM || cap == l->arena) {
-            if (r == -ENOMEM)
+            if (r == -ENOMEM && !fault.reason)
                 fault = (struct wire_fault){.reason = "decode_budget",
                                             .setting = "ingest.arena",
                                             .limit = l->arena,

@@ -63,6 +63,7 @@ struct ingest_count {
 
 struct ingest_stats {
     uint64_t samples[PTYPE_BUILTIN_END]; /* rows stored by type id; 0: imported types */
+    uint64_t name_cut, stack_cut, label_dropped, label_cut; /* kept with their weight */
     uint32_t n_code, n_reason;
     struct {
         int code;

@@ -93,6 +93,28 @@ static void put_ingest(const struct metrics *m, struct buf *b)
                    s.reason[i].name, s.reason[i].n);
 }
 
+/* What of a sample was cut or folded, its weight kept: names and labels at the door, stacks and
+ * series in the store. */
+static void put_quality(const struct metrics *m, const struct store_stats *s, struct buf *b)
+{
+    struct ingest_stats g;
+
+    ingest_stats(m->ingest, &g);
+    head(b, "strata_quality_total", "counter", "cuts and folds that kept the weight, by reason");
+#define PUT(name, v) buf_printf(b, "strata_quality_total{reason=\"" name "\"} %" PRIu64 "\n", (v))
+    PUT("name_cut", g.name_cut);
+    PUT("stack_cut", g.stack_cut);
+    PUT("label_dropped", g.label_dropped);
+    PUT("label_cut", g.label_cut);
+    if (!s)
+        return;
+    PUT("stack_folded", s->stack_folded);
+    PUT("series_overflow", s->series_overflow);
+    PUT("service_missing", s->service_missing);
+    PUT("attr_overflow", s->attr_overflow);
+#undef PUT
+}
+
 static void put_store(const struct store_stats *s, struct buf *b)
 {
     static const struct {
@@ -118,13 +140,6 @@ static void put_store(const struct store_stats *s, struct buf *b)
     buf_printf(b, "strata_store_total{event=\"" #name "\"} %" PRIu64 "\n", s->name);
     STORE_COUNTERS(X)
 #undef X
-    head(b, "strata_quality_total", "counter", "samples kept, but cut or folded, by reason");
-    buf_printf(b, "strata_quality_total{reason=\"stack_folded\"} %" PRIu64 "\n", s->stack_folded);
-    buf_printf(b, "strata_quality_total{reason=\"series_overflow\"} %" PRIu64 "\n",
-               s->series_overflow);
-    buf_printf(b, "strata_quality_total{reason=\"service_missing\"} %" PRIu64 "\n",
-               s->service_missing);
-    buf_printf(b, "strata_quality_total{reason=\"attr_overflow\"} %" PRIu64 "\n", s->attr_overflow);
 }
 
 static void put_memory(const struct metrics *m, const struct store_stats *s, struct buf *b)
@@ -202,6 +217,7 @@ void metrics_handle(const struct metrics *m, struct msg_reply *r)
         put_store(&stats, b);
         put_agents(m->store, b);
     }
+    put_quality(m, m->store ? &stats : NULL, b);
     put_memory(m, m->store ? &stats : NULL, b);
     put_latency(m, b);
 }

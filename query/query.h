@@ -108,6 +108,12 @@ struct query_ask {
 /* NULL is a no-op; returns NULL. */
 struct query *query_free(struct query *q);
 
+/* "15s", "250ms"; units ns us ms s m h d w. false, *ret_ns untouched, if it is anything else. */
+[[nodiscard]] bool query_duration_parse(struct str s, int64_t *ret_ns);
+
+/* The value that the selector demands of a label with "="; {NULL, 0}: none. */
+struct str query_label(const struct query *q, struct str name);
+
 struct query_type {
     ptype_id id; /* PTYPE_NONE: the selector names none */
     struct str name, unit;

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "query/query_private.h"
+
+/*
+ * The store deals its tries to workers and calls share() from them: calls with one worker number
+ * never overlap. So each worker has accumulators of its own, without a lock; only the budget of
+ * bytes is shared. After the scan they are put in one order (trie, then group), whatever worker
+ * had them, so that the same data give the same answer byte for byte.
+ */
+
+struct query_gather_worker {
+    struct map index; /* hash of (trie, group) -> number in acc + 1; collisions are walked */
+    uint32_t n, room;
+    struct query_acc **acc;
+    struct query_acc *last;
+    int r;
+    struct err err;
+    char pad[64]; /* no two workers in one cache line */
+};
+
+enum store_level query_level(const struct query *q)
+{
+    switch (q->head.agg) {
+    case QUERY_AVERAGE:
+        return STORE_AVERAGE;
+    case QUERY_NOW:
+        return STORE_NOW;
+    case QUERY_AT:
+        return STORE_AT;
+    case QUERY_SUM:
+    default:
+        return STORE_SUM;
+    }
+}
+
+/* ---- accumulators ------------------------------------------------------------------------------
+ */
+
+static bool budget(struct query_gather *g, uint64_t n)
+{
+    return atomic_fetch_add_explicit(&g->used, n, memory_order_relaxed) + n <= g->q->conf.mem_max;
+}
+
+static struct query_acc *acc_free(struct query_acc *a)
+{
+    if (a) {
+        free(a->sum);
+        free(a->count);
+        free(a->unknown);
+        free(a);
+    }
+    return NULL;
+}
+
+static uint64_t acc_hash(struct store_trie_id t, uint32_t group)
+{
+    return hash_mix(hash_mix((uint64_t)t.epoch << 32 | t.svc) ^ ((uint64_t)t.sub << 32 | group));
+}
+
+static bool same_trie(struct store_trie_id a, struct store_trie_id b)
+{
+    return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
+}
+
+static struct query_acc *acc_new(struct query_gather *g, struct query_gather_worker *w,
+                                 struct store_trie_id trie, uint32_t group)
+{
+    struct query_acc *a;
+    struct store_trie t = {};
+    uint32_t n = g->n_bucket;
+
+    if (n == 0) {
+        w->r = store_trie(g->q->view, trie, &t, &w->err);
+        if (w->r < 0)
+            return NULL;
+        n = t.n_fnode;
+    }
+    w->r = -ENOMEM;
+    if (!budget(g, (uint64_t)n * (sizeof(unit_i128) + sizeof(uint64_t)) + n / 8 + sizeof *a))
+        return NULL;
+    a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    *a = (struct query_acc){.trie = trie, .group = group, .n = n, .fnode = t.fnode};
+    a->sum = calloc(n, sizeof *a->sum);
+    a->count = calloc(n, sizeof *a->count);
+    a->unknown = calloc((n + 63) / 64, sizeof *a->unknown);
+    if (!a->sum || !a->count || !a->unknown)
+        return acc_free(a);
+    w->r = 0;
+    return a;
+}
+
+static bool acc_keep(struct query_gather_worker *w, struct query_acc *a)
+{
+    if (w->n == w->room) {
+        uint32_t room = w->room ? w->room * 2 : 16;
+        struct query_acc **p = realloc(w->acc, room * sizeof(struct query_acc *));
+
+        if (!p)
+            return false;
+        w->acc = p;
+        w->room = room;
+    }
+    w->acc[w->n++] = a;
+    return true;
+}
+
+/* The accumulator of this key; NULL, with w->r set, if there can be none. */
+static struct query_acc *acc_at(struct query_gather *g, struct query_gather_worker *w,
+                                struct store_trie_id trie, uint32_t group)
+{
+    uint64_t *slot, key = acc_hash(trie, group);
+    struct query_acc *a = w->last;
+
+    if (a && same_trie(a->trie, trie) && a->group == group)
+        return a;
+    for (;; key++) {
+        if (map_at(&w->index, key, &slot) == MAP_FULL) {
+            w->r = -ENOMEM;
+            return NULL;
+        }
+        if (*slot == 0)
+            break;
+        a = w->acc[*slot - 1];
+        if (same_trie(a->trie, trie) && a->group == group)
+            return w->last = a;
+    }
+    a = acc_new(g, w, trie, group);
+    if (!a)
+        return NULL;
+    if (!acc_keep(w, a)) {
+        w->r = -ENOMEM;
+        (void)acc_free(a);
+        return NULL;
+    }
+    *slot = w->n;
+    return w->last = a;
+}
+
+/* ---- shares ------------------------------------------------------------------------------------
+ */
+
+/* sum / den in fixed point, rounded to nearest. sum may be near 2^126: shift the remainder only. */
+static unit_i128 fixed_quotient(unit_i128 sum, int64_t den)
+{
+    unit_i128 whole = sum / den, rest = sum % den;
+
+    return (whole << QUERY_FIX_BITS) + ((rest << QUERY_FIX_BITS) + den / 2) / den;
+}
+
+static unit_i128 share_value(const struct query *q, const struct store_share *s, uint32_t i)
+{
+    unit_i128 v = s->sum.v ? s->sum.v[i] : s->sum.wide[i];
+
+    return q->head.agg == QUERY_SUM ? v : fixed_quotient(v, s->den_ms);
+}
+
+static void share_add(const struct query_gather *g, struct query_acc *a,
+                      const struct store_share *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint32_t at = g->n_bucket ? s->bucket : a->fnode[s->node[i]];
+
+        a->sum[at] += share_value(g->q, s, i);
+        a->count[at] += s->count[i];
+        if (s->count_unknown)
+            query_bit_set(a->unknown, at);
+        if (s->var)
+            a->var += s->var[i];
+        else
+            a->var_missing = true;
+    }
+}
+
+static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
+{
+    struct query_gather *g = ctx;
+    struct query_gather_worker *w = &g->worker[worker];
+    struct query_acc *a;
+
+    if (s->sum.type != g->q->head.type.id) {
+        w->r = err_set(&w->err, -EINVAL, "a share of profile type %u in a query of type %u",
+                       s->sum.type, g->q->head.type.id);
+        return false;
+    }
+    if (g->q->head.agg != QUERY_SUM && s->den_ms <= 0) {
+        w->r = err_set(&w->err, -EINVAL, "a level without covered time");
+        return false;
+    }
+    /* totals come under every trie; by bucket they all go into one row of sums */
+    a = acc_at(g, w, g->n_bucket ? (struct store_trie_id){} : s->trie, s->group);
+    if (!a)
+        return false;
+    if (g->n_bucket && s->bucket >= g->n_bucket) {
+        w->r = err_set(&w->err, -EINVAL, "bucket %u of %u", s->bucket, g->n_bucket);
+        return false;
+    }
+    share_add(g, a, s);
+    return true;
+}
+
+/* ---- scanning ----------------------------------------------------------------------------------
+ */
+
+struct query_gather *query_gather_free(struct query_gather *g)
+{
+    if (g) {
+        for (uint32_t i = 0; i < g->n_worker; i++) {
+            for (uint32_t k = 0; k < g->worker[i].n; k++)
+                (void)acc_free(g->worker[i].acc[k]);
+            free(g->worker[i].acc);
+            map_deinit(&g->worker[i].index);
+        }
+        free(g->worker);
+        free(g);
+    }
+    return NULL;
+}
+
+static struct query_gather *gather_new(struct query *q, uint32_t n_bucket)
+{
+    struct query_gather *g = xcalloc(1, sizeof *g);
+
+    g->q = q;
+    g->n_bucket = n_bucket;
+    g->n_worker = store_workers(q->view);
+    g->worker = xcalloc(g->n_worker, sizeof *g->worker);
+    for (uint32_t i = 0; i < g->n_worker; i++)
+        map_init(&g->worker[i].index, 0);
+    return g;
+}
+
+static int acc_cmp(const void *va, const void *vb)
+{
+    const struct query_acc *a = *(struct query_acc *const *)va;
+    const struct query_acc *b = *(struct query_acc *const *)vb;
+
+    if (a->trie.epoch != b->trie.epoch)
+        return a->trie.epoch < b->trie.epoch ? -1 : 1;
+    if (a->trie.svc != b->trie.svc)
+        return a->trie.svc < b->trie.svc ? -1 : 1;
+    if (a->trie.sub != b->trie.sub)
+        return a->trie.sub < b->trie.sub ? -1 : 1;
+    return (a->group > b->group) - (a->group < b->group);
+}
+
+static int gather_order(struct query_gather *g, struct query_err *e)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < g->n_worker; i++)
+        n += g->worker[i].n;
+    QUERY_NEW(g->q, &g->acc, n, e);
+    for (uint32_t i = 0; i < g->n_worker; i++) {
+        for (uint32_t k = 0; k < g->worker[i].n; k++)
+            g->acc[g->n_acc++] = g->worker[i].acc[k];
+    }
+    if (n > 1)
+        qsort(g->acc, n, sizeof(struct query_acc *), acc_cmp);
+    return 0;
+}
+
+static int gather_scan(struct query_gather *g, struct store_query *sq, struct query_err *e)
+{
+    struct query *q = g->q;
+    struct store_sink sink = {.share = on_share, .ctx = g};
+    struct err err = {};
+    int r;
+
+    TRY(query_alive(q, e));
+    r = store_scan(q->view, sq, &sink, &g->answer, &err);
+    for (uint32_t i = 0; i < g->n_worker; i++) {
+        if (g->worker[i].r < 0) /* why a callback ended the scan */
+            return query_store_failed(q, g->worker[i].r, &g->worker[i].err, e);
+    }
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    g->partial = r == STORE_PARTIAL;
+    g->n_group = g->answer.n_group;
+    g->group = g->answer.group;
+    return gather_order(g, e);
+}
+
+static void store_question(struct query *q, enum store_want want, struct store_query *ret)
+{
+    *ret = (struct store_query){
+        .n_side = 1,
+        .side[0] = {.sel = query_selector(q), .range = q->head.range},
+        .want = want,
+        .level = query_level(q),
+        .at = q->at,
+        .n_by = q->n_by,
+        .mem_max = q->conf.mem_max,
+        .deadline = q->conf.deadline,
+        .cancel = q->conf.cancel,
+        .arena = &q->arena,
+    };
+    for (uint32_t i = 0; i < q->n_by; i++)
+        ret->by[i] = q->by[i];
+}
+
+/* ---- the largest groups ------------------------------------------------------------------------
+ */
+
+struct ranked {
+    uint32_t group;
+    unit_i128 sum;
+    const struct store_group *value;
+    uint32_t n_by;
+};
+
+static int ranked_cmp(const void *va, const void *vb)
+{
+    const struct ranked *a = va, *b = vb;
+    int r = 0;
+
+    if (a->sum != b->sum)
+        return a->sum > b->sum ? -1 : 1;
+    for (uint32_t i = 0; r == 0 && i < a->n_by; i++)
+        r = str_cmp(a->value->value[i], b->value->value[i]);
+    return r;
+}
+
+/* A scan of totals by group; the largest of them, largest first, into the arena. */
+static int choose_groups(struct query *q, uint32_t *ret_n, struct store_group **ret,
+                         struct query_err *e)
+{
+    struct query_gather *g = gather_new(q, 1);
+    struct store_query sq;
+    struct ranked *rank;
+    uint32_t n;
+    int r;
+
+    (void)query_gather_free(q->gather);
+    q->gather = g; /* freed with the query, whatever happens here */
+    store_question(q, STORE_TOTALS, &sq);
+    r = gather_scan(g, &sq, e);
+    if (r < 0)
+        return r;
+    QUERY_NEW(q, &rank, g->n_group, e);
+    for (uint32_t i = 0; i < g->n_group; i++)
+        rank[i] = (struct ranked){.group = i, .value = &g->group[i], .n_by = q->n_by};
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        if (g->acc[i]->group < g->n_group)
+            rank[g->acc[i]->group].sum += g->acc[i]->sum[0];
+    }
+    if (g->n_group > 1)
+        qsort(rank, g->n_group, sizeof *rank, ranked_cmp);
+    n = g->n_group < q->groups ? g->n_group : q->groups;
+    QUERY_NEW(q, ret, n, e);
+    for (uint32_t i = 0; i < n; i++)
+        (*ret)[i] = *rank[i].value;
+    *ret_n = n;
+    return 0;
+}
+
+int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
+{
+    struct store_group *group = NULL;
+    struct store_query sq;
+    uint32_t n_group = 0, n_bucket = 0;
+    int64_t len = 0;
+
+    if (q->n_by)
+        TRY(choose_groups(q, &n_group, &group, e));
+    if (bucket_ns > 0) {
+        bool ok = interval_len(q->head.range, &len);
+
+        assert(ok);
+        (void)ok;
+        n_bucket = (uint32_t)((len - 1) / bucket_ns + 1);
+    }
+    (void)query_gather_free(q->gather);
+    q->gather = gather_new(q, n_bucket);
+    store_question(q, bucket_ns > 0 ? STORE_TOTALS : STORE_STACKS, &sq);
+    sq.bucket_ns = bucket_ns > 0 ? bucket_ns : 0;
+    sq.n_group = n_group;
+    sq.group = group;
+    if (q->n_by && n_group == 0)
+        sq.n_by = 0; /* nothing there to group */
+    TRY(gather_scan(q->gather, &sq, e));
+    if (q->n_by) { /* in the order in which they were chosen */
+        q->gather->n_group = n_group;
+        q->gather->group = group;
+    }
+    q->head.effective = q->gather->answer.side[0].effective;
+    q->head.etag = q->gather->answer.etag;
+    return 0;
+}

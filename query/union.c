@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "query/query_private.h"
+
+/*
+ * One tree over all tries that have weight: services, epochs, groups. A trie is walked once upward
+ * to see which of its function nodes hold weight at or below them, and once downward to find or
+ * make their union nodes: both are plain loops, since parents have smaller numbers than children.
+ * The union keeps that order, so totals are again one loop upward.
+ */
+
+#define OTHER_GROUPS STR("[other groups]")
+
+/* ---- functions ---------------------------------------------------------------------------------
+ */
+
+static bool hex_address(struct str s)
+{
+    uint64_t v;
+
+    return str_starts(s, STR("0x")) && str_hex64(str_from(s, 2), &v);
+}
+
+/* binary+0xoffset, 0xaddress or nothing at all. */
+static bool unsymbolised(const struct query_func *f)
+{
+    size_t plus = str_rfind(f->name, '+');
+
+    if (f->kind == FRAME_OTHER || f->kind == 0)
+        return false;
+    return f->name.n == 0 || hex_address(f->name) ||
+           (plus != SIZE_MAX && hex_address(str_from(f->name, plus + 1)));
+}
+
+static uint8_t func_flags(const struct query_func *f)
+{
+    uint8_t flags = 0;
+
+    if (f->kind == FRAME_OTHER && f->scope.n == 0) {
+        if (str_starts(f->name, STR("[no stack")))
+            flags |= QUERY_FN_NO_STACK;
+        else if (str_starts(f->name, STR("[truncated")))
+            flags |= QUERY_FN_TRUNCATED;
+    }
+    if (unsymbolised(f))
+        flags |= QUERY_FN_UNSYMBOLISED;
+    return flags;
+}
+
+static int grow_funcs(struct query *q, struct query_tree *t, struct query_err *e)
+{
+    uint32_t cap = t->cap_func ? t->cap_func * 2 : 256;
+    struct query_func *fn;
+    uint8_t *flag;
+
+    if (t->n_func < t->cap_func)
+        return 0;
+    QUERY_NEW(q, &fn, cap, e);
+    QUERY_NEW(q, &flag, cap, e);
+    if (t->n_func) {
+        memcpy(fn, t->fn, t->n_func * sizeof *fn);
+        memcpy(flag, t->fn_flag, t->n_func);
+    }
+    t->fn = fn;
+    t->fn_flag = flag;
+    t->cap_func = cap;
+    return 0;
+}
+
+/* The number of this function, by content: a key that two functions share is rehashed. */
+static int func_of(struct query *q, struct query_tree *t, const struct query_func *f, uint32_t *ret,
+                   struct query_err *e)
+{
+    uint64_t *slot, key = f->key;
+
+    for (;; key = hash_mix(key + 1)) {
+        if (map_at(&t->fn_by_key, key, &slot) == MAP_FULL)
+            return query_no_memory(q, e);
+        if (*slot == 0)
+            break;
+        if (str_eq(t->fn[*slot].scope, f->scope) && str_eq(t->fn[*slot].name, f->name)) {
+            *ret = (uint32_t)*slot;
+            return 0;
+        }
+    }
+    TRY(grow_funcs(q, t, e));
+    *slot = t->n_func;
+    t->fn[t->n_func] = *f;
+    t->fn_flag[t->n_func] = func_flags(f);
+    *ret = t->n_func++;
+    return 0;
+}
+
+static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
+                      uint32_t *ret, struct query_err *e)
+{
+    struct store_func s = {};
+    struct err err = {};
+    struct query_func f;
+    uint64_t *slot;
+    int r;
+
+    if (map_at(&t->fn_by_id, (uint64_t)epoch << 32 | id, &slot) == MAP_FULL)
+        return query_no_memory(q, e);
+    if (*slot) {
+        *ret = (uint32_t)*slot;
+        return 0;
+    }
+    r = store_func(q->view, epoch, id, &s, &err);
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    f = (struct query_func){.scope = s.scope,
+                            .name = s.name,
+                            .file = s.file,
+                            .bin = str_basename(s.bin),
+                            .kind = s.kind,
+                            .key = s.key};
+    TRY(func_of(q, t, &f, ret, e));
+    *slot = *ret;
+    return 0;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------
+ */
+
+static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struct query_err *e)
+{
+    struct query_tree n = *t;
+
+    if (cap <= t->cap)
+        return 0;
+    if (cap < 2 * t->cap) /* many small tries: copy a node twice at most, on average */
+        cap = 2 * t->cap;
+    QUERY_NEW(q, &n.parent, cap, e);
+    QUERY_NEW(q, &n.func, cap, e);
+    QUERY_NEW(q, &n.self, cap, e);
+    QUERY_NEW(q, &n.self_samples, cap, e);
+    QUERY_NEW(q, &n.flag, cap, e);
+    if (t->n) {
+        memcpy(n.parent, t->parent, t->n * sizeof *n.parent);
+        memcpy(n.func, t->func, t->n * sizeof *n.func);
+        memcpy(n.self, t->self, t->n * sizeof *n.self);
+        memcpy(n.self_samples, t->self_samples, t->n * sizeof *n.self_samples);
+        memcpy(n.flag, t->flag, t->n * sizeof *n.flag);
+    }
+    n.cap = cap;
+    *t = n;
+    return 0;
+}
+
+static int child_of(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
+                    uint32_t *ret, struct query_err *e)
+{
+    uint64_t *slot;
+
+    if (map_at(&t->child, (uint64_t)parent << 32 | func, &slot) == MAP_FULL)
+        return query_no_memory(q, e);
+    if (*slot == 0) {
+        if (t->n == t->cap)
+            TRY(grow_nodes(q, t, t->n + 1, e));
+        *slot = t->n;
+        t->parent[t->n] = parent;
+        t->func[t->n++] = func;
+    }
+    *ret = (uint32_t)*slot;
+    return 0;
+}
+
+static void weigh(struct query_tree *t, uint32_t node, const struct query_acc *a, uint32_t i)
+{
+    t->self[node] += a->sum[i];
+    t->self_samples[node] += a->count[i];
+    if (query_bit(a->unknown, i))
+        t->flag[node] |= QUERY_NODE_UNKNOWN;
+}
+
+/* ---- tries into the union ----------------------------------------------------------------------
+ */
+
+/* The node under which a group's stacks hang: levels name=value below the root. */
+static int group_node(struct query *q, struct query_tree *t, uint32_t group, uint32_t *ret,
+                      struct query_err *e)
+{
+    struct query_gather *g = q->gather;
+    uint32_t node = 0, func;
+
+    for (uint32_t i = 0; i < q->n_by; i++) {
+        struct query_func f = {.kind = FRAME_OTHER, .name = OTHER_GROUPS};
+        struct buf b;
+        int r;
+
+        if (group < g->n_group) {
+            buf_init(&b, 1 << 20);
+            buf_str(&b, q->by[i]);
+            buf_chr(&b, '=');
+            buf_str(&b, g->group[group].value[i]);
+            r = b.failed ? query_no_memory(q, e) : query_copy(q, buf_view(&b), &f.name, e);
+            buf_deinit(&b);
+            if (r < 0)
+                return r;
+        }
+        f.key = func_key(f.scope, f.name);
+        TRY(func_of(q, t, &f, &func, e));
+        TRY(child_of(q, t, node, func, &node, e));
+        if (group >= g->n_group)
+            break;
+    }
+    *ret = node;
+    return 0;
+}
+
+/* Marks in need[] what has weight at or below it; returns how many. */
+static uint32_t mark_needed(const struct query_acc *a, const struct store_trie *trie,
+                            uint32_t *need)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = a->n - 1; i > 0; i--) {
+        if (a->sum[i] || a->count[i])
+            need[i] = 1;
+        if (need[i]) {
+            need[trie->fparent[i]] = 1;
+            n++;
+        }
+    }
+    return n;
+}
+
+static int add_down(struct query *q, struct query_tree *t, const struct query_acc *a,
+                    const struct store_trie *trie, uint32_t *node, struct query_err *e)
+{
+    uint32_t func;
+
+    for (uint32_t i = 1; i < a->n; i++) {
+        if (!node[i]) /* mark_needed() was here */
+            continue;
+        TRY(func_by_id(q, t, a->trie.epoch, trie->func[i], &func, e));
+        TRY(child_of(q, t, node[trie->fparent[i]], func, &node[i], e));
+        if (query_bit(trie->again, i))
+            t->flag[node[i]] |= QUERY_NODE_AGAIN;
+        weigh(t, node[i], a, i);
+    }
+    return 0;
+}
+
+/* Leaf first: each stack is walked from its leaf to its root, and its weight stays there. */
+static int add_inverted(struct query *q, struct query_tree *t, const struct query_acc *a,
+                        const struct store_trie *trie, uint32_t top, struct query_err *e)
+{
+    for (uint32_t i = 1; i < a->n; i++) {
+        uint32_t node = top, func;
+
+        if (!a->sum[i] && !a->count[i])
+            continue;
+        if (i % 1024 == 0)
+            TRY(query_alive(q, e));
+        for (uint32_t k = i; k > 0; k = trie->fparent[k]) {
+            TRY(func_by_id(q, t, a->trie.epoch, trie->func[k], &func, e));
+            TRY(child_of(q, t, node, func, &node, e));
+        }
+        weigh(t, node, a, i);
+    }
+    return 0;
+}
+
+static int add_acc(struct query *q, struct query_tree *t, const struct query_acc *a, bool invert,
+                   struct query_err *e)
+{
+    struct store_trie trie = {};
+    struct err err = {};
+    uint32_t *node, top;
+    int r = store_trie(q->view, a->trie, &trie, &err);
+
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    assert(trie.n_fnode == a->n);
+    TRY(query_alive(q, e));
+    TRY(group_node(q, t, a->group, &top, e));
+    t->flag[top] |= QUERY_NODE_TOP;
+    weigh(t, top, a, 0);
+    if (invert)
+        return add_inverted(q, t, a, &trie, top, e);
+    QUERY_NEW(q, &node, a->n, e);
+    TRY(grow_nodes(q, t, t->n + mark_needed(a, &trie, node), e));
+    node[0] = top;
+    return add_down(q, t, a, &trie, node, e);
+}
+
+static int tree_sum(struct query *q, struct query_tree *t, struct query_err *e)
+{
+    unit_i128 all = 0;
+
+    QUERY_NEW(q, &t->total, t->n, e);
+    QUERY_NEW(q, &t->samples, t->n, e);
+    QUERY_NEW(q, &t->hash, t->n, e);
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (q->head.agg != QUERY_SUM)
+            t->self[i] = query_round(t->self[i]);
+        all += t->self[i];
+        t->total[i] = t->self[i];
+        t->samples[i] = t->self_samples[i];
+        if (i)
+            t->hash[i] = hash_zoom(t->hash[t->parent[i]], t->fn[t->func[i]].key);
+    }
+    for (uint32_t i = t->n - 1; i > 0; i--) {
+        assert(t->parent[i] < i);
+        t->total[t->parent[i]] += t->total[i];
+        t->samples[t->parent[i]] += t->samples[i];
+        t->flag[t->parent[i]] |= t->flag[i] & QUERY_NODE_UNKNOWN;
+    }
+    assert(t->total[0] == all);
+    return 0;
+}
+
+int query_tree_build(struct query *q, bool invert, struct query_tree *ret, struct query_err *e)
+{
+    static const struct query_func root = {.name = STR("all")};
+    const struct query_gather *g = q->gather;
+
+    map_init(&ret->child, 0);
+    map_init(&ret->fn_by_id, 0);
+    map_init(&ret->fn_by_key, 0);
+    TRY(grow_nodes(q, ret, 64, e));
+    TRY(grow_funcs(q, ret, e));
+    ret->n = ret->n_func = 1;
+    ret->fn[0] = root;
+    ret->inverted = invert;
+    for (uint32_t i = 0; i < g->n_acc; i++)
+        TRY(add_acc(q, ret, g->acc[i], invert, e));
+    return tree_sum(q, ret, e);
+}
+
+void query_tree_deinit(struct query_tree *t)
+{
+    map_deinit(&t->child);
+    map_deinit(&t->fn_by_id);
+    map_deinit(&t->fn_by_key);
+}
+
+/* ---- what the tree says about itself -----------------------------------------------------------
+ */
+
+struct query_stacks query_tree_stacks(const struct query_tree *t)
+{
+    struct query_stacks s = {};
+
+    for (uint32_t i = 1; i < t->n; i++) {
+        uint8_t f = t->fn_flag[t->func[i]];
+
+        if (f & QUERY_FN_NO_STACK)
+            s.no_stack += t->self[i];
+        if ((f & QUERY_FN_TRUNCATED) && !(t->flag[i] & QUERY_NODE_AGAIN))
+            s.truncated += t->total[i];
+        if ((f & QUERY_FN_UNSYMBOLISED) && !t->inverted)
+            s.unsymbolised += t->self[i];
+        else if ((f & QUERY_FN_UNSYMBOLISED) && (t->flag[t->parent[i]] & QUERY_NODE_TOP))
+            s.unsymbolised += t->total[i]; /* leaves are on top */
+    }
+    return s;
+}
+
+int query_tree_match(struct query *q, const struct query_tree *t, const struct query_pattern *p,
+                     const char *param, uint8_t *ret, struct query_err *e)
+{
+    ret[0] = 0;
+    for (uint32_t i = 1; i < t->n_func; i++) {
+        int r = query_pattern_match(p, &t->fn[i]);
+
+        if (r < 0)
+            return query_fail(e, r, QUERY_REGEX_TOO_EXPENSIVE, param,
+                              "the regular expression takes too much work on one name of %zu bytes",
+                              t->fn[i].name.n);
+        ret[i] = (uint8_t)r;
+        if (i % 256 == 0)
+            TRY(query_alive(q, e));
+    }
+    return 0;
+}

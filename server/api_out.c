@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/hash.h"
+#include "server/api_private.h"
+
+/* The parts that several answers have in common. */
+
+#define EXACT_MAX (INT64_C(1) << 53) /* integers up to here are doubles as they are */
+
+/* ---- strings -----------------------------------------------------------------------------------
+ */
+
+void api_strings_init(struct api_strings *s, struct arena *a)
+{
+    *s = (struct api_strings){.arena = a};
+    map_init(&s->index, 0);
+    (void)api_string(s, (struct str){NULL, 0});
+}
+
+void api_strings_deinit(struct api_strings *s)
+{
+    map_deinit(&s->index);
+}
+
+uint32_t api_string(struct api_strings *s, struct str text)
+{
+    uint64_t *slot, key = hash_str(text);
+
+    for (;; key = hash_mix(key + 1)) {
+        if (map_at(&s->index, key, &slot) == MAP_FULL)
+            goto failed;
+        if (*slot == 0)
+            break;
+        if (str_eq(s->v[*slot - 1], text))
+            return (uint32_t)*slot - 1;
+    }
+    if (s->n == s->room) {
+        uint32_t room = s->room ? s->room * 2 : 256;
+        struct str *v = arena_calloc(s->arena, room, sizeof *v);
+
+        if (!v)
+            goto failed;
+        if (s->n)
+            memcpy(v, s->v, s->n * sizeof *v);
+        s->v = v;
+        s->room = room;
+    }
+    s->v[s->n] = text;
+    *slot = ++s->n;
+    return s->n - 1;
+failed:
+    s->failed = true;
+    return 0;
+}
+
+/* RFC 4648, with padding. */
+static void put_base64(struct json_out *j, struct str s)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    struct buf b;
+
+    buf_init(&b, (s.n / 3 + 1) * 4);
+    for (size_t i = 0; i < s.n; i += 3) {
+        size_t n = s.n - i < 3 ? s.n - i : 3;
+        uint32_t v = 0;
+
+        for (size_t k = 0; k < 3; k++)
+            v = v << 8 | (k < n ? (unsigned char)s.p[i + k] : 0);
+        buf_chr(&b, digit[v >> 18]);
+        buf_chr(&b, digit[v >> 12 & 63]);
+        buf_chr(&b, n > 1 ? digit[v >> 6 & 63] : '=');
+        buf_chr(&b, n > 2 ? digit[v & 63] : '=');
+    }
+    json_str(j, buf_view(&b));
+    buf_deinit(&b);
+}
+
+static void put_strings(struct json_out *j, const struct api_strings *s)
+{
+    char key[12];
+
+    json_key(j, "strings");
+    json_array(j);
+    for (uint32_t i = 0; i < s->n; i++)
+        json_str(j, s->v[i]);
+    json_array_end(j);
+    json_key(j, "raw");
+    json_object(j);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (str_utf8_ok(s->v[i]))
+            continue;
+        (void)snprintf(key, sizeof key, "%u", i);
+        json_key_str(j, str_c(key));
+        put_base64(j, s->v[i]);
+    }
+    json_object_end(j);
+}
+
+static void put_indices(struct json_out *j, const char *key, const uint32_t *v, uint32_t n)
+{
+    json_key(j, key);
+    json_array(j);
+    for (uint32_t i = 0; i < n; i++)
+        json_u64(j, v[3 * i]);
+    json_array_end(j);
+}
+
+int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, struct query_err *e)
+{
+    struct json_out *j = &c->json;
+    struct api_strings s;
+    uint32_t *at = arena_calloc(&c->arena, n, 3 * sizeof *at);
+
+    api_strings_init(&s, &c->arena);
+    for (uint32_t i = 0; at && i < n; i++) {
+        at[3 * i] = api_string(&s, fn[i].name);
+        at[3 * i + 1] = api_string(&s, fn[i].file);
+        at[3 * i + 2] = api_string(&s, fn[i].bin);
+    }
+    if (!at || s.failed) {
+        api_strings_deinit(&s);
+        return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
+    }
+    put_strings(j, &s);
+    api_strings_deinit(&s);
+    json_key(j, "func");
+    json_object(j);
+    put_indices(j, "name", at, n);
+    put_indices(j, "file", at + 1, n);
+    put_indices(j, "bin", at + 2, n);
+    json_key(j, "kind");
+    json_array(j);
+    for (uint32_t i = 0; i < n; i++)
+        json_cstr(j, query_kind_word(fn[i].kind));
+    json_array_end(j);
+    json_key(j, "key");
+    json_array(j);
+    for (uint32_t i = 0; i < n; i++)
+        json_hex64(j, fn[i].key);
+    json_array_end(j);
+    json_object_end(j);
+    return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------------
+ */
+
+void api_put_weight(struct json_out *j, unit_i128 v)
+{
+    if (v == QUERY_UNKNOWN)
+        json_null(j);
+    else
+        json_dec_i128(j, v);
+}
+
+void api_put_count(struct json_out *j, uint64_t v)
+{
+    if (v == BATCH_UNKNOWN)
+        json_null(j);
+    else
+        json_dec_u64(j, v);
+}
+
+void api_put_instant(struct json_out *j, real_ns t)
+{
+    json_dec_i64(j, t.v);
+}
+
+void api_put_ns(struct json_out *j, const char *key, int64_t ns)
+{
+    json_key(j, key);
+    json_dec_i64(j, ns);
+}
+
+void api_put_number(struct api_call *c, unit_i128 v)
+{
+    if (v == QUERY_UNKNOWN)
+        json_null(&c->json);
+    else if (c->numbers_as_strings)
+        json_dec_i128(&c->json, v);
+    else if (v <= EXACT_MAX)
+        json_i64(&c->json, (int64_t)v);
+    else
+        json_double(&c->json, (double)v);
+}
+
+void api_put_samples(struct api_call *c, uint64_t v)
+{
+    if (v == BATCH_UNKNOWN)
+        json_null(&c->json);
+    else
+        api_put_number(c, (unit_i128)v);
+}
+
+void api_put_type(struct json_out *j, const struct query_type *t)
+{
+    const char *kind = t->kind == KIND_LEVEL ? "level" : "sum";
+    struct buf id;
+
+    buf_init(&id, 1 << 20);
+    buf_str(&id, t->name);
+    buf_chr(&id, ':');
+    buf_str(&id, t->unit);
+    buf_printf(&id, ":%s", kind);
+    json_key(j, "id");
+    json_str(j, buf_view(&id));
+    json_key(j, "name");
+    json_str(j, t->name);
+    json_key(j, "unit");
+    json_str(j, t->unit);
+    json_key(j, "kind");
+    json_cstr(j, kind);
+    buf_deinit(&id);
+}
+
+static const char *agg_word(enum query_agg agg)
+{
+    static const char *const words[] = {
+        [QUERY_SUM] = "sum", [QUERY_AVERAGE] = "average", [QUERY_NOW] = "now", [QUERY_AT] = "at"};
+
+    return words[agg];
+}
+
+void api_put_head(struct api_call *c, const char *kind)
+{
+    const struct query_head *h = query_head(c->query);
+    struct json_out *j = &c->json;
+
+    json_key(j, "v");
+    json_i64(j, 1);
+    json_key(j, "kind");
+    json_cstr(j, kind);
+    if (h->type.id != PTYPE_NONE) {
+        json_key(j, "type");
+        json_object(j);
+        api_put_type(j, &h->type);
+        json_object_end(j);
+        json_key(j, "agg");
+        json_cstr(j, agg_word(h->agg));
+    }
+    json_key(j, "range");
+    json_object(j);
+    api_put_ns(j, "from_ns", h->range.t0.v);
+    api_put_ns(j, "to_ns", h->range.t1.v);
+    api_put_ns(j, "effective_from_ns", h->effective.t0.v);
+    api_put_ns(j, "effective_to_ns", h->effective.t1.v);
+    json_object_end(j);
+}
+
+/* ---- evidence ----------------------------------------------------------------------------------
+ */
+
+static void put_gaps(struct json_out *j, const struct query_coverage *c)
+{
+    static const char *const why[] = {[QUERY_NOT_COVERED] = "not_covered",
+                                      [QUERY_LOST] = "lost",
+                                      [QUERY_ATTRIBUTE_NOT_KEPT] = "attribute_not_kept"};
+
+    json_key(j, "gaps");
+    json_array(j);
+    for (uint32_t i = 0; i < c->n_gap; i++) {
+        json_array(j);
+        api_put_instant(j, c->gap[i].t.t0);
+        api_put_instant(j, c->gap[i].t.t1);
+        json_cstr(j, why[c->gap[i].why]);
+        json_array_end(j);
+    }
+    json_array_end(j);
+    json_key(j, "gaps_more");
+    json_u64(j, c->gaps_more);
+}
+
+static void put_coverage(struct json_out *j, const struct query_coverage *c)
+{
+    json_key(j, "coverage");
+    json_object(j);
+    api_put_ns(j, "asked_ns", c->asked_ns);
+    api_put_ns(j, "covered_ns", c->covered_ns);
+    json_key(j, "source_ns");
+    json_dec_i128(j, c->source_ns);
+    json_key(j, "source_asked_ns");
+    json_dec_i128(j, c->source_asked_ns);
+    json_key(j, "sources");
+    json_u64(j, c->sources);
+    json_key(j, "unknown_sources");
+    if (c->unknown_sources == BATCH_UNKNOWN)
+        json_null(j);
+    else
+        json_u64(j, c->unknown_sources);
+    put_gaps(j, c);
+    json_key(j, "tiers");
+    json_array(j);
+    for (uint32_t i = 0; i < c->n_tier; i++) {
+        json_object(j);
+        json_key(j, "tier");
+        json_cstr(j, c->tier[i].tier);
+        api_put_ns(j, "resolution_ns", c->tier[i].resolution_ns);
+        api_put_ns(j, "from_ns", c->tier[i].t.t0.v);
+        api_put_ns(j, "to_ns", c->tier[i].t.t1.v);
+        json_object_end(j);
+    }
+    json_array_end(j);
+    json_object_end(j);
+}
+
+static void put_losses(struct json_out *j, const struct query_quality *q)
+{
+    json_key(j, "expected");
+    api_put_count(j, q->expected);
+    json_key(j, "received");
+    api_put_count(j, q->received);
+    json_key(j, "lost");
+    json_array(j);
+    for (uint32_t i = 0; i < q->n_loss; i++) {
+        json_object(j);
+        json_key(j, "why");
+        json_str(j, q->loss[i].why);
+        json_key(j, "n");
+        api_put_count(j, q->loss[i].n);
+        json_key(j, "weight");
+        api_put_weight(j, q->loss[i].weight);
+        json_object_end(j);
+    }
+    json_array_end(j);
+    json_key(j, "rejected"); /* the store does not say which refused rows would have been these */
+    json_null(j);
+    json_key(j, "no_stack");
+    api_put_weight(j, q->no_stack);
+    json_key(j, "truncated");
+    api_put_weight(j, q->truncated);
+    json_key(j, "unsymbolised");
+    api_put_weight(j, q->unsymbolised);
+}
+
+static void put_quality(struct json_out *j, const struct query_quality *q)
+{
+    static const char *const basis[] = {[BASIS_UNKNOWN] = "unknown",
+                                        [BASIS_EVERY] = "every",
+                                        [BASIS_PERIODIC] = "periodic",
+                                        [BASIS_SCALED] = "scaled",
+                                        [BASIS_RAW] = "raw"};
+
+    json_key(j, "quality");
+    json_object(j);
+    put_losses(j, q);
+    json_key(j, "basis");
+    json_array(j);
+    for (uint32_t i = 0; i < sizeof basis / sizeof basis[0]; i++) {
+        if (q->basis >> i & 1)
+            json_cstr(j, basis[i]);
+    }
+    json_array_end(j);
+    json_key(j, "periods");
+    json_array(j);
+    for (uint32_t i = 0; i < q->n_period; i++)
+        json_dec_i64(j, q->period[i]);
+    json_array_end(j);
+    json_key(j, "clock_skew_ns");
+    if (q->skew_known)
+        json_dec_i64(j, q->skew_ns);
+    else
+        json_null(j);
+    json_key(j, "overflow_series");
+    json_u64(j, q->overflow_series);
+    json_key(j, "shards");
+    json_object(j);
+    json_key(j, "asked");
+    json_u64(j, q->parts_asked);
+    json_key(j, "read");
+    json_u64(j, q->parts_read);
+    json_key(j, "unreadable");
+    json_u64(j, q->parts_unreadable);
+    json_object_end(j);
+    json_key(j, "warnings");
+    json_array(j);
+    for (uint32_t i = 0; i < q->n_warning; i++)
+        json_str(j, q->warning[i]);
+    json_array_end(j);
+    json_object_end(j);
+}
+
+static void put_empty(struct json_out *j, const struct query_empty *e)
+{
+    json_key(j, "empty");
+    if (e->why == QUERY_NOT_EMPTY) {
+        json_null(j);
+        return;
+    }
+    json_object(j);
+    json_key(j, "why");
+    json_cstr(j, query_why_empty_word(e->why));
+    json_key(j, "matcher");
+    if (e->matcher.n)
+        json_str(j, e->matcher);
+    else
+        json_null(j);
+    json_key(j, "last_ns");
+    if (e->last_known)
+        api_put_instant(j, e->last);
+    else
+        json_null(j);
+    json_object_end(j);
+}
+
+void api_put_sums(struct api_call *c, const struct query_sums *s)
+{
+    struct json_out *j = &c->json;
+    char text[64];
+
+    json_key(j, "total");
+    api_put_weight(j, s->total);
+    json_key(j, "samples");
+    api_put_count(j, s->samples);
+    json_key(j, "se");
+    if (s->se >= 0) {
+        (void)snprintf(text, sizeof text, "%.0f", s->se);
+        json_cstr(j, text);
+    } else {
+        json_null(j);
+    }
+    json_key(j, "unfiltered"); /* the same, as long as there are no filters */
+    json_object(j);
+    json_key(j, "total");
+    api_put_weight(j, s->total);
+    json_key(j, "samples");
+    api_put_count(j, s->samples);
+    json_object_end(j);
+    put_coverage(j, &s->coverage);
+    put_quality(j, &s->quality);
+    put_empty(j, &s->empty);
+}
+
+/* ---- plain text --------------------------------------------------------------------------------
+ */
+
+void api_text_name(struct buf *b, struct str s)
+{
+    struct buf clean;
+
+    buf_init(&clean, 4 * s.n + 16);
+    (void)str_repair(&clean, s);
+    for (size_t i = 0; i < clean.n; i++) {
+        unsigned char ch = (unsigned char)clean.p[i];
+
+        if (ch < 0x20 || ch == 0x7f)
+            buf_printf(b, "\\x%02x", ch);
+        else
+            buf_chr(b, (char)ch);
+    }
+    buf_deinit(&clean);
+}
+
+/* A 128-bit number in decimal. */
+static void put_i128(struct buf *b, unit_i128 v)
+{
+    char digit[48];
+    size_t n = 0;
+
+    do {
+        digit[n++] = (char)('0' + (int)(v % 10));
+        v /= 10;
+    } while (v > 0);
+    while (n)
+        buf_chr(b, digit[--n]);
+}
+
+void api_text_weight(struct buf *b, unit_i128 v, const struct query_type *t)
+{
+    if (v == QUERY_UNKNOWN) {
+        buf_cstr(b, "unknown");
+        return;
+    }
+    if (str_eq(t->unit, STR("nanoseconds"))) {
+        buf_printf(b, "%.3f s", (double)v / 1e9);
+        return;
+    }
+    put_i128(b, v);
+    buf_chr(b, ' ');
+    api_text_name(b, t->unit);
+}
+
+void api_text_share(struct buf *b, unit_i128 v, unit_i128 total)
+{
+    if (v != QUERY_UNKNOWN && total > 0)
+        buf_printf(b, "%.1f %%", 100.0 * (double)v / (double)total);
+}
+
+static void text_losses(struct buf *b, const struct query_head *h, const struct query_sums *s)
+{
+    for (uint32_t i = 0; i < s->quality.n_loss; i++) {
+        const struct query_loss *l = &s->quality.loss[i];
+
+        buf_cstr(b, "lost: ");
+        api_text_name(b, l->why);
+        buf_cstr(b, ", ");
+        api_text_weight(b, l->weight, &h->type);
+        if (l->n != BATCH_UNKNOWN)
+            buf_printf(b, ", n = %" PRIu64, l->n);
+        buf_chr(b, '\n');
+    }
+    if (s->quality.n_loss == 0)
+        buf_cstr(b, s->coverage.sources ? "lost: nothing\n" : "lost: unknown\n");
+}
+
+void api_text_head(struct buf *b, const struct query_head *h, const struct query_sums *s)
+{
+    char from[40], to[40];
+
+    api_text_name(b, h->type.name);
+    buf_chr(b, ' ');
+    api_text_name(b, h->type.unit);
+    buf_printf(b, ", %s%s\n", h->type.kind == KIND_LEVEL ? "level, " : "", agg_word(h->agg));
+    buf_printf(b, "range: %s to %s\n", real_ns_format(h->range.t0, from),
+               real_ns_format(h->range.t1, to));
+    buf_printf(b, "covered: %.3f s of %.3f s", (double)s->coverage.covered_ns / 1e9,
+               (double)s->coverage.asked_ns / 1e9);
+    if (s->coverage.asked_ns > 0) {
+        buf_cstr(b, " (");
+        api_text_share(b, s->coverage.covered_ns, s->coverage.asked_ns);
+        buf_chr(b, ')');
+    }
+    buf_printf(b, ", sources: %u\n", s->coverage.sources);
+    text_losses(b, h, s);
+    for (uint32_t i = 0; i < s->quality.n_warning; i++) {
+        buf_cstr(b, "warning: ");
+        api_text_name(b, s->quality.warning[i]);
+        buf_chr(b, '\n');
+    }
+    buf_cstr(b, "total: ");
+    api_text_weight(b, s->total, &h->type);
+    if (s->samples != BATCH_UNKNOWN)
+        buf_printf(b, ", n = %" PRIu64, s->samples);
+    buf_chr(b, '\n');
+    if (s->empty.why != QUERY_NOT_EMPTY)
+        buf_printf(b, "empty: %s\n", query_why_empty_word(s->empty.why));
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/json_out.h"
+#include "base/map.h"
+#include "query/query.h"
+#include "server/api.h"
+#include "server/msg.h"
+
+/* What the files of the JSON API share. */
+
+struct api {
+    struct api_conf conf;
+    atomic_uint running;
+};
+
+/* One request on its way through. Lives on the stack of api_handle(). */
+struct api_call {
+    struct api *api;
+    const struct msg_request *req;
+    struct msg_reply *reply;
+    const struct api_route *route;
+    struct str path_name; /* of /labels/{name}/values */
+    struct arena arena;   /* small things of the answer: tables of strings */
+    struct query *query;
+    struct json_out json;
+    bool numbers_as_strings;
+    int64_t timeout_ns;
+};
+
+/* Handlers return 0 with the body written, or a negative errno with *e filled. */
+typedef int api_fn(struct api_call *c, struct query_err *e);
+
+struct api_route {
+    const char *path; /* below /api/v1; {name} stands for anything */
+    api_fn *fn;
+    const char *const *param; /* NULL-terminated */
+};
+
+/* ---- parameters --------------------------------------------------------------------------------
+ */
+
+/* The value of a parameter; {NULL, 0} where it is absent or empty. */
+struct str api_param(const struct api_call *c, const char *name);
+/* A whole number in [min, max]; absent: as it is. */
+[[nodiscard]] int api_param_u32(const struct api_call *c, const char *name, uint32_t min,
+                                uint32_t max, uint32_t *v, struct query_err *e);
+/* 0 or 1; absent: as it is. */
+[[nodiscard]] int api_param_flag(const struct api_call *c, const char *name, bool *v,
+                                 struct query_err *e);
+/* The position of the value in words (NULL-terminated); absent: as it is. */
+[[nodiscard]] int api_param_word(const struct api_call *c, const char *name,
+                                 const char *const *words, uint32_t *v, struct query_err *e);
+
+/* Opens c->query from q, from, to, agg, at, by, groups. */
+[[nodiscard]] int api_open(struct api_call *c, bool need_type, struct query_err *e);
+
+/* The parameters of a flame graph, for /flamegraph and /export. */
+[[nodiscard]] int api_flame_ask(struct api_call *c, struct query_flame_ask *ask,
+                                struct query_err *e);
+
+/* ---- parts of answers --------------------------------------------------------------------------
+ */
+
+/* Numbers each text once; 0 is "". Texts are borrowed. */
+struct api_strings {
+    struct arena *arena;
+    uint32_t n, room;
+    struct str *v;
+    struct map index;
+    bool failed;
+};
+void api_strings_init(struct api_strings *s, struct arena *a);
+void api_strings_deinit(struct api_strings *s);
+uint32_t api_string(struct api_strings *s, struct str text);
+
+void api_put_type(struct json_out *j, const struct query_type *t);
+void api_put_weight(struct json_out *j, unit_i128 v); /* "decimal string", null if unknown */
+void api_put_count(struct json_out *j, uint64_t v);   /* likewise */
+void api_put_instant(struct json_out *j, real_ns t);  /* "decimal string" */
+void api_put_number(struct api_call *c, unit_i128 v); /* of a column */
+void api_put_samples(struct api_call *c, uint64_t v); /* of a column */
+void api_put_ns(struct json_out *j, const char *key, int64_t ns);
+
+/* v, kind, type, agg, range */
+void api_put_head(struct api_call *c, const char *kind);
+/* total, samples, se, unfiltered, coverage, quality, empty */
+void api_put_sums(struct api_call *c, const struct query_sums *s);
+/* strings, raw, func: those of fn[0..n) that shown says (NULL: all), in this order */
+[[nodiscard]] int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n,
+                                struct query_err *e);
+
+/* Plain text: one line per fact, the same words as on screen. */
+void api_text_head(struct buf *b, const struct query_head *h, const struct query_sums *s);
+void api_text_weight(struct buf *b, unit_i128 v, const struct query_type *t);
+/* v of total in percent with one decimal; nothing where there is no total */
+void api_text_share(struct buf *b, unit_i128 v, unit_i128 total);
+/* Bytes as text: repaired UTF-8, control characters as \xHH. */
+void api_text_name(struct buf *b, struct str s);
+
+/* ---- handlers ----------------------------------------------------------------------------------
+ */
+
+api_fn api_flamegraph, api_top, api_timeseries, api_export;
+api_fn api_types, api_labels, api_label_values, api_targets, api_status;
+
+/* The JSON tree and the plain report, also for exports. */
+[[nodiscard]] int api_write_tree(struct api_call *c, const struct query_flame *f,
+                                 struct query_err *e);
+[[nodiscard]] int api_write_report(struct api_call *c, struct query_err *e);

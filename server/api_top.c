@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+
+#include "server/api_private.h"
+
+/* /top: functions with self and total, and what patterns find. */
+
+#define LIMIT_DEFAULT 200
+#define LIMIT_MAX     2000
+
+static int top_ask(struct api_call *c, struct query_top_ask *ask, struct query_err *e)
+{
+    static const char *const sorts[] = {"self", "total", "samples", NULL};
+    static const char *const keys[] = {"fn", "file", "bin", "line", "addr", NULL};
+    uint32_t sort = 0, key = 0;
+
+    *ask = (struct query_top_ask){
+        .match = api_param(c, "match"), .after = api_param(c, "after"), .limit = LIMIT_DEFAULT};
+    TRY(api_param_word(c, "sort", sorts, &sort, e));
+    TRY(api_param_word(c, "key", keys, &key, e));
+    TRY(api_param_u32(c, "limit", 0, LIMIT_MAX, &ask->limit, e));
+    if (key > QUERY_KEY_BIN)
+        return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "key",
+                          "key=fn, file and bin are what this version supports");
+    ask->sort = (enum query_sort)sort;
+    ask->key = (enum query_key)key;
+    for (uint32_t i = 0; i < c->req->n_param; i++) {
+        if (!str_eq(c->req->param[i].name, STR("any")))
+            continue;
+        if (ask->n_any == QUERY_ANY_MAX)
+            return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "any", "more than %d patterns",
+                              QUERY_ANY_MAX);
+        ask->any[ask->n_any++] = c->req->param[i].value;
+    }
+    return 0;
+}
+
+static void put_any_row(struct json_out *j, const struct query_any *a, bool pattern)
+{
+    json_object(j);
+    if (pattern) {
+        json_key(j, "pattern");
+        json_str(j, a->pattern);
+    }
+    json_key(j, "functions");
+    json_u64(j, a->functions);
+    json_key(j, "total");
+    api_put_weight(j, a->total);
+    json_key(j, "samples");
+    api_put_count(j, a->samples);
+    json_object_end(j);
+}
+
+static void put_found(struct json_out *j, const struct query_top *t)
+{
+    if (t->has_match) {
+        json_key(j, "matched");
+        json_object(j);
+        json_key(j, "functions");
+        json_u64(j, t->matched.functions);
+        json_key(j, "total");
+        api_put_weight(j, t->matched.total);
+        json_key(j, "samples");
+        api_put_count(j, t->matched.samples);
+        json_object_end(j);
+    }
+    if (t->n_any == 0)
+        return;
+    json_key(j, "any");
+    json_object(j);
+    json_key(j, "each");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n_any; i++)
+        put_any_row(j, &t->any[i], true);
+    json_array_end(j);
+    json_key(j, "union");
+    put_any_row(j, &t->any_union, false);
+    json_object_end(j);
+}
+
+static void put_rows(struct api_call *c, const struct query_top *t)
+{
+    struct json_out *j = &c->json;
+
+    json_key(j, "row");
+    json_object(j);
+    json_key(j, "func");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        json_u64(j, i);
+    json_array_end(j);
+    json_key(j, "self");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        api_put_number(c, t->row[i].self);
+    json_array_end(j);
+    json_key(j, "total");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        api_put_number(c, t->row[i].total);
+    json_array_end(j);
+    json_key(j, "samples");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        api_put_samples(c, t->row[i].samples);
+    json_array_end(j);
+    json_key(j, "places");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        json_u64(j, t->row[i].places);
+    json_array_end(j);
+    json_object_end(j);
+}
+
+/* func holds the page's rows alone, in their order. */
+static int put_page(struct api_call *c, const struct query_top *t, struct query_err *e)
+{
+    struct query_func *fn = arena_calloc(&c->arena, t->n, sizeof *fn);
+    struct json_out *j = &c->json;
+
+    if (!fn)
+        return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
+    for (uint32_t i = 0; i < t->n; i++)
+        fn[i] = t->func[t->row[i].func];
+    TRY(api_put_funcs(c, fn, t->n, e));
+    json_key(j, "rows");
+    json_u64(j, t->rows);
+    json_key(j, "n");
+    json_u64(j, t->n);
+    put_rows(c, t);
+    json_key(j, "next");
+    if (t->next.n)
+        json_str(j, t->next);
+    else
+        json_null(j);
+    return 0;
+}
+
+int api_top(struct api_call *c, struct query_err *e)
+{
+    struct query_top_ask ask;
+    struct query_top t = {};
+
+    TRY(api_open(c, true, e));
+    TRY(top_ask(c, &ask, e));
+    TRY(query_top(c->query, &ask, &t, e));
+    json_object(&c->json);
+    api_put_head(c, "top");
+    api_put_sums(c, &t.sum);
+    put_found(&c->json, &t);
+    TRY(put_page(c, &t, e));
+    json_object_end(&c->json);
+    return 0;
+}

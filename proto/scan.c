@@ -57,6 +57,19 @@ static int bad(struct scan *s, const char *field)
     return WIRE_BAD(s->fault, s->err, "bad_encoding", "%s", place(s, field, at));
 }
 
+/* The place is the message that it stands in; what is wrong, and at which byte, is in text. */
+static int unreadable(struct scan *s, const char *text)
+{
+    char at[64];
+    size_t n;
+
+    n = strlen(place(s, "", at));
+    if (n > 0 && at[n - 1] == '.')
+        at[--n] = '\0';
+    (void)!WIRE_BAD(s->fault, NULL, "bad_encoding", "%s", at);
+    return err_set(s->err, -EINVAL, "batch%s%s: bad_encoding: %s", n ? ": " : "", at, text);
+}
+
 static int too_many(struct scan *s, const char *field, const char *reason, const char *setting,
                     uint64_t limit, uint64_t actual, bool too_large)
 {
@@ -212,12 +225,8 @@ int wire_scan(struct str body, const struct wire_scan_msg *root, const struct wi
         struct err why = {};
         int r = pb_next(&l->pb, &got, &why);
 
-        if (r < 0) {
-            char at[64];
-
-            (void)place(&s, "", at);
-            return WIRE_BAD(fault, err, "bad_encoding", "%.28s%.35s", at, why.msg);
-        }
+        if (r < 0)
+            return unreadable(&s, why.msg);
         if (r == 1) {
             s.depth--;
             continue;

@@ -143,21 +143,31 @@ static struct table *table_of(struct tables *t, const struct binary *b)
     return tab;
 }
 
-void tables_want(struct tables *t, struct binary *b)
+static void want(struct tables *t, struct binary *b, bool urgent)
 {
     struct table *tab;
 
     if (b->big_address)
         return;
     tab = table_of(t, b);
+    if (tab->state == TABLE_QUEUED && urgent && !tab->urgent) {
+        tab->urgent = true;
+        builder_hurry(t->builder, tab);
+    }
     if (tab->state != TABLE_NONE)
         return;
-    if (!builder_put(t->builder, tab, b)) {
+    if (!builder_put(t->builder, tab, b, urgent)) {
         t->stats.queue_full++;
         return;
     }
     tab->state = TABLE_QUEUED;
+    tab->urgent = urgent;
     tab->seen_ns = mono_now().v;
+}
+
+void tables_want(struct tables *t, struct binary *b)
+{
+    want(t, b, true);
 }
 
 void tables_seen(struct tables *t, uint32_t bin)
@@ -247,7 +257,7 @@ static struct pub_map to_map(struct tables *t, const struct proc *p, const struc
         return r;
     }
     if (always_wanted(p, m->bin))
-        tables_want(t, m->bin);
+        want(t, m->bin, false);
     r.bias = m->bias;
     r.bin = m->bin->id;
     r.table = table_of(t, m->bin);

@@ -62,9 +62,9 @@ void tables_unpublish(struct tables *t, uint32_t tgid);
  * unpublished. */
 [[nodiscard]] int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *err);
 
-/* A sample stopped at this binary for want of a table (or it is one that is always wanted: main
- * executable, dynamic loader, libc, vDSO; tables_publish() does that by itself). Queues it once.
- * Failures are remembered by build id. */
+/* A sample stopped at this binary for want of a table: queues it once, before those that
+ * tables_publish() asks for by itself because they are always needed (main executable, dynamic
+ * loader, libc, vDSO). Failures are remembered by build id. */
 void tables_want(struct tables *t, struct binary *b);
 
 /* A sample touched this binary: eviction takes the one whose last touch is oldest. */

@@ -26,6 +26,7 @@ enum {
 struct job {
     struct table *table;
     struct binary *bin;
+    bool urgent; /* a sample waits for it: before those that are only likely to be needed */
 };
 
 struct builder {
@@ -34,8 +35,8 @@ struct builder {
     pthread_t thread;
     struct mutex mu; /* guards what follows, down to the line */
     struct cond wake;
-    struct job queue[QUEUE_MAX];
-    uint32_t head, n_queue;
+    struct job queue[QUEUE_MAX]; /* oldest first */
+    uint32_t n_queue;
     bool busy, stop, deny;
     struct built *done;
     uint32_t n_done, cap_done;
@@ -259,6 +260,20 @@ static void done_locked(struct builder *b, const struct built *d) REQUIRES(&b->m
     b->done[b->n_done++] = *d;
 }
 
+/* The oldest urgent one, else the oldest. */
+static struct job next_locked(struct builder *b) REQUIRES(&b->mu)
+{
+    uint32_t i = 0;
+    struct job j;
+
+    while (i < b->n_queue && !b->queue[i].urgent)
+        i++;
+    i = i < b->n_queue ? i : 0;
+    j = b->queue[i];
+    memmove(&b->queue[i], &b->queue[i + 1], (--b->n_queue - i) * sizeof *b->queue);
+    return j;
+}
+
 static void *build_thread(void *arg)
 {
     struct builder *b = arg;
@@ -273,9 +288,7 @@ static void *build_thread(void *arg)
             cond_wait(&b->wake, &b->mu);
             continue;
         }
-        j = b->queue[b->head];
-        b->head = (b->head + 1) % QUEUE_MAX;
-        b->n_queue--;
+        j = next_locked(b);
         b->busy = true;
         b->deny = false;
         mutex_unlock(&b->mu);
@@ -293,18 +306,27 @@ static void *build_thread(void *arg)
 
 /* ---- the main thread's side ----------------------------------------------------------------- */
 
-bool builder_put(struct builder *b, struct table *t, struct binary *bin)
+bool builder_put(struct builder *b, struct table *t, struct binary *bin, bool urgent)
 {
     bool room;
 
     mutex_lock(&b->mu);
     room = b->n_queue < QUEUE_MAX;
     if (room) {
-        b->queue[(b->head + b->n_queue++) % QUEUE_MAX] = (struct job){t, binary_ref(bin)};
+        b->queue[b->n_queue++] = (struct job){t, binary_ref(bin), urgent};
         cond_signal(&b->wake);
     }
     mutex_unlock(&b->mu);
     return room;
+}
+
+void builder_hurry(struct builder *b, const struct table *t)
+{
+    mutex_lock(&b->mu);
+    for (uint32_t i = 0; i < b->n_queue; i++)
+        if (b->queue[i].table == t)
+            b->queue[i].urgent = true;
+    mutex_unlock(&b->mu);
 }
 
 bool builder_take(struct builder *b, struct built *ret)
@@ -411,8 +433,8 @@ struct builder *builder_close(struct builder *b)
     cond_signal(&b->wake);
     mutex_unlock(&b->mu);
     (void)pthread_join(b->thread, NULL);
-    for (; b->n_queue; b->n_queue--, b->head = (b->head + 1) % QUEUE_MAX)
-        (void)binary_unref(b->queue[b->head].bin);
+    for (uint32_t i = 0; i < b->n_queue; i++)
+        (void)binary_unref(b->queue[i].bin);
     while (builder_take(b, &d)) {
         free(d.pg);
         free(d.chunk);

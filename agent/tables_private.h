@@ -35,6 +35,7 @@ struct table {
     uint64_t key; /* of the content: build id, or the binary's number */
     enum table_state state;
     enum ehtab_fail why;
+    bool urgent;  /* while queued: a sample waits for it */
     bool changed; /* since the processes that map it were published */
     uint32_t pg_base, n_pages, first_page;
     int64_t seen_ns; /* last touch by a sample, CLOCK_MONOTONIC */
@@ -59,8 +60,11 @@ int builder_open(struct builder **ret, const struct tables_io *io, uint32_t max_
                  struct err *err);
 struct builder *builder_close(struct builder *b);
 
-/* Queue; takes a reference of bin. false: the queue is full. Main thread. */
-bool builder_put(struct builder *b, struct table *t, struct binary *bin);
+/* Queue; takes a reference of bin. urgent: a sample waits for it. false: the queue is full. Main
+ * thread. */
+bool builder_put(struct builder *b, struct table *t, struct binary *bin, bool urgent);
+/* A queued one has become urgent. Main thread. */
+void builder_hurry(struct builder *b, const struct table *t);
 /* A finished one; false: none. The caller takes pg and chunk over. Main thread. */
 bool builder_take(struct builder *b, struct built *ret);
 /* Chunks that it waits for beyond those free; 0: it does not wait. */

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/batcher.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/time.h"
+#include "proto/wire.h"
+
+#define PLAIN_CAP    ((size_t)64 << 20) /* what a server inflates */
+#define BODY_DEFAULT ((size_t)16 << 20)
+#define MAX_DROPPED  16
+#define QUEUE        64
+
+struct batcher {
+    struct batchmake *make;
+    struct spool *spool;
+    pthread_t thread;
+    _Atomic uint64_t max_bytes;
+    uint64_t seq; /* the thread's */
+    struct mutex mu;
+    struct cond changed;
+    struct batcher_job queue[QUEUE]; /* oldest first */
+    uint32_t n_queue, n_windows;
+    bool stop;
+    struct batchmake_dropped lost; /* windows given up; n 0: none */
+    struct batcher_stats stats;
+};
+
+static void job_free(struct batcher_job *j)
+{
+    for (uint32_t i = 0; i < j->n_window; i++)
+        stackagg_window_free(j->window[i]);
+    free(j->window);
+    free(j->metric);
+    free(j->event);
+    *j = (struct batcher_job){};
+}
+
+/* A window that no batch will carry: told with the next one. */
+static void lose_locked(struct batcher *b, const struct stackagg_window *w) REQUIRES(&b->mu)
+{
+    const struct source_account *a = &w->account;
+
+    if (b->lost.n == 0)
+        b->lost = (struct batchmake_dropped){
+            .why = LOSS_SPOOL_DROP, .first = 1, .covers = a->covers, .width = a->width};
+    b->lost.covers.t1 = a->covers.t1;
+    b->lost.n += a->received;
+    b->lost.weight += stackagg_weight(w);
+    b->stats.windows_dropped++;
+}
+
+/* ---- one batch ----------------------------------------------------------------------------- */
+
+/* Half of what still has a stack loses it: the weight stays, under [no stack: table_full]. */
+static bool strip(struct stackagg_window *w)
+{
+    uint32_t with = 0, left;
+
+    for (uint32_t i = 0; i < w->n_row; i++)
+        with += w->row[i].nk || w->row[i].nu;
+    left = with / 2;
+    if (with == 0)
+        return false;
+    for (uint32_t i = w->n_row; i-- > 0 && with > left;) {
+        struct stackagg_row *r = &w->row[i];
+
+        if (!r->nk && !r->nu)
+            continue;
+        r->nk = r->nu = 0;
+        r->stop = STACKAGG_TABLE_FULL;
+        with--;
+    }
+    return true;
+}
+
+struct made {
+    struct buf plain, body;
+    struct batchmake_info info;
+};
+
+/* 0, or -E2BIG where the body is larger than the server takes. */
+static int make_one(struct batcher *b, const struct batchmake_job *job, struct made *m,
+                    struct err *err)
+{
+    uint64_t max = atomic_load(&b->max_bytes);
+
+    buf_reset(&m->plain);
+    buf_reset(&m->body);
+    TRY(batchmake_make(b->make, job, b->seq + 1, &m->plain, &m->info, err));
+    TRY(wire_compress(buf_view(&m->plain), &m->body, err));
+    if (m->body.n > (max ? max : BODY_DEFAULT))
+        return err_set(err, -E2BIG, "a batch of %zu bytes, the server takes %llu", m->body.n,
+                       (unsigned long long)(max ? max : BODY_DEFAULT));
+    return 0;
+}
+
+static void put_made(struct batcher *b, const struct made *m, int64_t not_before)
+{
+    b->seq++;
+    spool_put(b->spool, b->seq, buf_view(&m->body), &m->info, not_before);
+    mutex_lock(&b->mu);
+    b->stats.batches++;
+    b->stats.rows += m->info.rows;
+    b->stats.last_bytes = m->body.n;
+    b->stats.last_plain = m->plain.n;
+    mutex_unlock(&b->mu);
+}
+
+/* Windows [from, to); split until it fits. The first part carries what is beside the windows. */
+static void make_range(struct batcher *b, const struct batcher_job *j, struct batchmake_job *job,
+                       uint32_t from, uint32_t to, struct made *m)
+{
+    struct err err = {};
+    int r;
+
+    job->window = j->window + from;
+    job->n_window = to - from;
+    r = make_one(b, job, m, &err);
+    if (r == 0) {
+        put_made(b, m, j->not_before);
+        job->n_metric = job->n_event = job->n_dropped = 0;
+        return;
+    }
+    if ((r == -E2BIG || r == -ENOMEM) && to - from > 1) {
+        mutex_lock(&b->mu);
+        b->stats.splits++;
+        mutex_unlock(&b->mu);
+        make_range(b, j, job, from, from + (to - from) / 2, m);
+        make_range(b, j, job, from + (to - from) / 2, to, m);
+        return;
+    }
+    if ((r == -E2BIG || r == -ENOMEM) && to - from == 1 && strip(j->window[from])) {
+        make_range(b, j, job, from, to, m);
+        return;
+    }
+    mutex_lock(&b->mu);
+    b->stats.failed++;
+    for (uint32_t i = from; i < to; i++)
+        lose_locked(b, j->window[i]);
+    mutex_unlock(&b->mu);
+    log_event(LOG_ERROR, "batch_failed", LOG_ERR(&err));
+}
+
+static void make(struct batcher *b, const struct batcher_job *j)
+{
+    struct batchmake_dropped dropped[MAX_DROPPED + 1];
+    struct batchmake_job job = {.metric = j->metric,
+                                .event = j->event,
+                                .n_metric = j->n_metric,
+                                .n_event = j->n_event,
+                                .dropped = dropped,
+                                .clock = j->clock};
+    struct made m = {};
+
+    job.n_dropped = spool_take_dropped(b->spool, dropped, MAX_DROPPED);
+    mutex_lock(&b->mu);
+    if (b->lost.n) {
+        b->lost.last = 0; /* no seq was given */
+        dropped[job.n_dropped++] = b->lost;
+        b->lost = (struct batchmake_dropped){};
+    }
+    mutex_unlock(&b->mu);
+    buf_init(&m.plain, PLAIN_CAP);
+    buf_init(&m.body, PLAIN_CAP);
+    make_range(b, j, &job, 0, j->n_window, &m);
+    buf_deinit(&m.plain);
+    buf_deinit(&m.body);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------- */
+
+static void *run(void *ctx)
+{
+    struct batcher *b = ctx;
+
+    for (;;) {
+        struct batcher_job job = {};
+        bool stop;
+        int64_t t0;
+
+        mutex_lock(&b->mu);
+        while (b->n_queue == 0 && !b->stop)
+            (void)cond_wait_for(&b->changed, &b->mu, NS_PER_S);
+        stop = b->n_queue == 0;
+        if (!stop) {
+            job = b->queue[0];
+            b->n_queue--;
+            b->n_windows -= job.n_window;
+            memmove(b->queue, b->queue + 1, b->n_queue * sizeof *b->queue);
+        }
+        mutex_unlock(&b->mu);
+        if (stop)
+            return NULL;
+        t0 = mono_now().v;
+        make(b, &job);
+        job_free(&job);
+        names_tick(batchmake_names(b->make), mono_now().v);
+        mutex_lock(&b->mu);
+        b->stats.busy_ns += (uint64_t)(mono_now().v - t0);
+        names_get_stats(batchmake_names(b->make), &b->stats.names);
+        b->stats.kernel_symbols = ksym_count(names_kernel(batchmake_names(b->make)));
+        snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
+                 ksym_state(names_kernel(batchmake_names(b->make))));
+        mutex_unlock(&b->mu);
+    }
+}
+
+void batcher_put(struct batcher *b, const struct batcher_job *job)
+{
+    struct batcher_job old = {};
+
+    mutex_lock(&b->mu);
+    if (b->n_queue == QUEUE || b->n_windows + job->n_window > BATCHER_MAX_WINDOWS) {
+        if (b->n_queue) {
+            old = b->queue[0];
+            b->n_queue--;
+            b->n_windows -= old.n_window;
+            memmove(b->queue, b->queue + 1, b->n_queue * sizeof *b->queue);
+        }
+    }
+    for (uint32_t i = 0; i < old.n_window; i++)
+        lose_locked(b, old.window[i]);
+    b->queue[b->n_queue++] = *job;
+    b->n_windows += job->n_window;
+    cond_signal(&b->changed);
+    mutex_unlock(&b->mu);
+    job_free(&old);
+}
+
+int batcher_start(const struct batchmake_conf *c, struct spool *spool, struct batcher **ret,
+                  struct err *err)
+{
+    struct batcher *b = xcalloc(1, sizeof *b);
+    int r;
+
+    b->spool = spool;
+    b->make = batchmake_new(c);
+    snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
+             ksym_state(names_kernel(batchmake_names(b->make))));
+    mutex_init(&b->mu);
+    cond_init(&b->changed);
+    r = thread_start(&b->thread, "batch", 0, run, b);
+    if (r < 0) {
+        cond_deinit(&b->changed);
+        mutex_deinit(&b->mu);
+        batchmake_free(b->make);
+        free(b);
+        return err_set(err, r, "thread: %s", strerrordesc_np(-r));
+    }
+    *ret = b;
+    return 0;
+}
+
+void batcher_stop(struct batcher *b)
+{
+    mutex_lock(&b->mu);
+    b->stop = true;
+    cond_signal(&b->changed);
+    mutex_unlock(&b->mu);
+    pthread_join(b->thread, NULL);
+}
+
+struct batcher *batcher_free(struct batcher *b)
+{
+    if (!b)
+        return NULL;
+    for (uint32_t i = 0; i < b->n_queue; i++)
+        job_free(&b->queue[i]);
+    cond_deinit(&b->changed);
+    mutex_deinit(&b->mu);
+    batchmake_free(b->make);
+    free(b);
+    return NULL;
+}
+
+void batcher_set_max_bytes(struct batcher *b, uint64_t max_bytes)
+{
+    atomic_store(&b->max_bytes, max_bytes);
+}
+
+void batcher_get_stats(struct batcher *b, struct batcher_stats *ret)
+{
+    mutex_lock(&b->mu);
+    *ret = b->stats;
+    mutex_unlock(&b->mu);
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+#include "agent/batchmake.h"
+#include "agent/spool.h"
+#include "base/err.h"
+
+/*
+ * The second thread: windows in, batches into the spool. Resolving names reads files, which must
+ * not hold up the drain. Windows wait in a queue of BATCHER_MAX_WINDOWS; beyond it the oldest are
+ * given up, and told as loss like batches of a full spool.
+ */
+struct batcher;
+
+#define BATCHER_MAX_WINDOWS 120
+#define BATCHER_MAX_EVENTS  64
+
+struct batcher_job {
+    uint32_t n_window, n_metric, n_event;
+    struct stackagg_window **window; /* heap, with its windows: taken over */
+    struct batchmake_metric *metric; /* heap: taken over */
+    struct batchmake_event *event;   /* heap: taken over */
+    struct batch_clock clock;
+    int64_t not_before; /* of sending, CLOCK_MONOTONIC */
+};
+
+struct batcher_stats {
+    uint64_t batches, rows, splits, failed, windows_dropped;
+    uint64_t busy_ns;
+    struct names_stats names;
+    uint32_t kernel_symbols;
+    char kernel_state[96];
+    uint64_t last_bytes, last_plain; /* of the last batch, compressed and before */
+};
+
+/* max_bytes of a body, 0: 16 MiB */
+[[nodiscard]] int batcher_start(const struct batchmake_conf *c, struct spool *spool,
+                                struct batcher **ret, struct err *err);
+
+/* Make what is queued, then end the thread; counters stay. */
+void batcher_stop(struct batcher *b);
+struct batcher *batcher_free(struct batcher *b); /* after the stop; NULL is a no-op; returns NULL */
+
+/* Main thread. The job's parts are taken over whatever happens. */
+void batcher_put(struct batcher *b, const struct batcher_job *job);
+
+/* As the server said; 0: unknown. Any thread. */
+void batcher_set_max_bytes(struct batcher *b, uint64_t max_bytes);
+
+void batcher_get_stats(struct batcher *b, struct batcher_stats *ret);

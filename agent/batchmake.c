@@ -1,0 +1,715 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/batchmake.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/account.h"
+#include "base/hash.h"
+#include "base/loss.h"
+#include "proto/wire.h"
+
+#define ARENA_CAP  ((size_t)256 << 20)
+#define NAME_CAP   ((size_t)1 << 20)
+#define MAX_EVENTS 64 /* of our own making, identities; beside those of the job */
+
+struct batchmake {
+    struct batchmake_conf conf;
+    char *hostname, *version;
+    struct names *names;
+};
+
+/* A growing table; entry 0 is there. */
+#define VEC(T)                                                                                     \
+    struct {                                                                                       \
+        T *v;                                                                                      \
+        uint32_t n, room;                                                                          \
+    }
+
+#define vec_push(vec)                                                                              \
+    ((vec)->n == (vec)->room ? ((vec)->room = (vec)->room ? 2 * (vec)->room : 64,                  \
+                                (vec)->v = xrealloc((vec)->v, (vec)->room * sizeof *(vec)->v))     \
+                             : (vec)->v,                                                           \
+     memset(&(vec)->v[(vec)->n], 0, sizeof *(vec)->v), &(vec)->v[(vec)->n++])
+
+/* One batch in the making. */
+struct making {
+    struct batchmake *m;
+    const struct batchmake_job *job;
+    struct arena arena;
+    VEC(struct str) str;
+    VEC(struct batch_bin) bin;
+    VEC(struct batch_fn) fn;
+    VEC(struct batch_frame) frame;
+    VEC(struct batch_node) node;
+    VEC(struct batch_target) target;
+    VEC(struct batch_labels) labels;
+    VEC(struct batch_stream) stream;
+    VEC(struct batch_metric) metric;
+    VEC(struct batch_event) event;
+    struct map by_str, by_bin, by_fn, by_user, by_kernel, by_node, by_target, by_serial, by_labels;
+    struct buf name;
+    uint32_t kernel_bin;
+    int64_t weight;
+    uint64_t received;
+};
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+/* Index under a 64-bit key; *ret_new: the caller makes the entry of that index. */
+static uint32_t index_of(struct map *map, uint64_t key, uint32_t next, bool *ret_new)
+{
+    uint64_t *at;
+    enum map_result r = map_at(map, key, &at);
+
+    if (r == MAP_FULL)
+        abort(); /* the arena's cap is far below what a map can hold */
+    *ret_new = r == MAP_ADDED;
+    if (*ret_new)
+        *at = next;
+    return (uint32_t)*at;
+}
+
+/* Texts that are equal share an entry; of two that merely share a hash the second gets its own. */
+static uint32_t intern(struct making *k, struct str s)
+{
+    bool is_new;
+    uint32_t i;
+
+    if (s.n == 0)
+        return 0;
+    i = index_of(&k->by_str, hash_str(s), k->str.n, &is_new);
+    if (!is_new && str_eq(k->str.v[i], s))
+        return i;
+    i = k->str.n;
+    *vec_push(&k->str) = arena_str(&k->arena, s);
+    return i;
+}
+
+static uint32_t intern_c(struct making *k, const char *s)
+{
+    return intern(k, str_c(s));
+}
+
+static uint32_t fn_of(struct making *k, struct str name)
+{
+    uint32_t s = intern(k, name);
+    bool is_new;
+    uint32_t i = index_of(&k->by_fn, s, k->fn.n, &is_new);
+
+    if (is_new)
+        vec_push(&k->fn)->name = s;
+    return i;
+}
+
+static uint32_t frame_new(struct making *k, enum frame_kind kind, struct str name, uint32_t bin,
+                          uint64_t addr)
+{
+    uint32_t fn = fn_of(k, name);
+    struct batch_frame *f = vec_push(&k->frame);
+
+    *f = (struct batch_frame){.kind = kind, .fn = fn, .bin = bin, .addr = addr};
+    return k->frame.n - 1;
+}
+
+static uint32_t bin_of(struct making *k, const struct binary *b)
+{
+    bool is_new;
+    uint32_t i = index_of(&k->by_bin, b->id, k->bin.n, &is_new);
+
+    if (is_new) {
+        uint32_t path = intern(k, b->path);
+        struct batch_bin *e = vec_push(&k->bin);
+
+        e->path = path;
+        e->id_kind = b->id_kind;
+        e->id = arena_str(&k->arena, (struct str){(const char *)b->id_bytes, b->id_len});
+    }
+    return i;
+}
+
+static uint32_t user_frame(struct making *k, uint64_t w)
+{
+    bool is_new;
+    uint32_t i;
+    struct binary *b;
+
+    if ((w & SA_W_TAG) == SA_W_RAW) /* all of a kind are one: nothing tells them apart later */
+        w &= SA_W_TAG | STACKAGG_W_ANON;
+    i = index_of(&k->by_user, w, k->frame.n, &is_new);
+    if (!is_new)
+        return i;
+    if ((w & SA_W_TAG) == SA_W_RAW)
+        return w & STACKAGG_W_ANON ? frame_new(k, FRAME_JIT, STR("[anonymous]"), 0, 0)
+                                   : frame_new(k, FRAME_NATIVE, STR("[unmapped]"), 0, 0);
+    b = binary_by_id(SA_W_BIN(w));
+    if (!b)
+        return frame_new(k, FRAME_NATIVE, STR("[forgotten binary]"), 0, 0);
+    buf_reset(&k->name);
+    names_native(k->m->names, b, SA_W_ADDR(w), &k->name);
+    i = frame_new(k, FRAME_NATIVE, buf_view(&k->name), bin_of(k, b), SA_W_ADDR(w));
+    (void)binary_unref(b);
+    return i;
+}
+
+static uint32_t kernel_bin_of(struct making *k, struct str module)
+{
+    struct str in = module.n ? module : STR("kernel");
+    char path[96];
+    bool is_new;
+    uint32_t i, s;
+
+    snprintf(path, sizeof path, "[%.64s]", in.p);
+    s = intern_c(k, path);
+    i = index_of(&k->by_bin, UINT64_C(1) << 32 | s, k->bin.n, &is_new);
+    if (is_new) {
+        struct batch_bin *e = vec_push(&k->bin);
+
+        e->path = s;
+        if (module.n == 0) {
+            e->id = ksym_build_id(names_kernel(k->m->names));
+            e->id_kind = e->id.n ? BIN_ID_GNU : BIN_ID_NONE;
+        }
+    }
+    return i;
+}
+
+static uint32_t kernel_frame(struct making *k, uint64_t addr)
+{
+    struct ksym_hit hit = {};
+    bool is_new;
+    uint32_t i = index_of(&k->by_kernel, addr, k->frame.n, &is_new);
+
+    if (!is_new)
+        return i;
+    if (ksym_find(names_kernel(k->m->names), addr, &hit))
+        return frame_new(k, FRAME_KERNEL, hit.name, kernel_bin_of(k, hit.module), hit.offset);
+    /* each its own, never the nearest */
+    buf_reset(&k->name);
+    buf_printf(&k->name, "0x%" PRIx64, addr);
+    return frame_new(k, FRAME_KERNEL, buf_view(&k->name), kernel_bin_of(k, STR("")), addr);
+}
+
+static uint32_t node_of(struct making *k, uint32_t parent, uint32_t frame)
+{
+    bool is_new;
+    uint32_t i = index_of(&k->by_node, (uint64_t)parent << 32 | frame, k->node.n, &is_new);
+
+    if (is_new)
+        *vec_push(&k->node) = (struct batch_node){.parent = parent, .frame = frame};
+    return i;
+}
+
+/* ---- stacks -------------------------------------------------------------------------------- */
+
+static struct str stop_name(uint8_t stop)
+{
+    static const uint8_t reason[] = {[SA_S_TRUNC] = LOSS_TRUNC,
+                                     [SA_S_NOMAP] = LOSS_NOMAP,
+                                     [SA_S_NOTABLE] = LOSS_NOTABLE,
+                                     [SA_S_NOINFO] = LOSS_NOINFO,
+                                     [SA_S_INVALID] = LOSS_INVALID,
+                                     [SA_S_READFAULT] = LOSS_READFAULT,
+                                     [SA_S_ZEROPC] = LOSS_ZEROPC,
+                                     [SA_S_BADSP] = LOSS_BADSP,
+                                     [SA_S_BADFP] = LOSS_BADFP,
+                                     [SA_S_NOPROC] = LOSS_NOPROC,
+                                     [SA_S_EXITING] = LOSS_EXITING,
+                                     [SA_S_COMPAT32] = LOSS_COMPAT32,
+                                     [STACKAGG_TABLE_FULL] = LOSS_TABLE_FULL};
+
+    return loss_info((enum loss_reason)reason[stop])->name;
+}
+
+static uint32_t pseudo_frame(struct making *k, const char *what, uint8_t stop)
+{
+    uint64_t key = UINT64_C(3) << 62 | (uint64_t)(what[1] == 'n') << 8 | stop;
+    bool is_new;
+    uint32_t i = index_of(&k->by_user, key, k->frame.n, &is_new);
+
+    if (!is_new)
+        return i;
+    buf_reset(&k->name);
+    buf_printf(&k->name, "%s%.*s]", what, STR_ARG(stop_name(stop)));
+    return frame_new(k, FRAME_OTHER, buf_view(&k->name), 0, 0);
+}
+
+/* Root first: what is missing, user part, kernel part. */
+static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
+                           const struct stackagg_row *r)
+{
+    const uint64_t *words = w->word + r->word;
+    uint32_t node = 0;
+
+    if (r->stop != SA_S_END && r->stop != SA_S_KTHREAD) {
+        bool none = r->nk == 0 && r->nu == 0;
+
+        node = node_of(k, 0, pseudo_frame(k, none ? "[no stack: " : "[truncated: ", r->stop));
+    }
+    for (uint32_t i = (uint32_t)r->nk + r->nu; i-- > r->nk;) {
+        if ((words[i] & SA_W_TAG) == SA_W_NATIVE || (words[i] & SA_W_TAG) == SA_W_RAW)
+            node = node_of(k, node, user_frame(k, words[i]));
+    }
+    for (uint32_t i = r->nk; i-- > 0;)
+        node = node_of(k, node, kernel_frame(k, words[i]));
+    return node;
+}
+
+/* ---- who ----------------------------------------------------------------------------------- */
+
+static struct batch_labels pairs_of(struct making *k, const struct stackagg_label *l, uint32_t n)
+{
+    uint32_t *pair = arena_array(&k->arena, uint32_t, 2 * (size_t)(n ? n : 1));
+
+    for (uint32_t i = 0; pair && i < n; i++) {
+        pair[2 * i] = intern(k, l[i].name);
+        pair[2 * i + 1] = intern(k, l[i].value);
+    }
+    return (struct batch_labels){pair ? n : 0, pair};
+}
+
+static uint32_t labels_of(struct making *k, const struct stackagg_who *who)
+{
+    struct batch_labels l = pairs_of(k, who->label, who->n_label);
+    uint64_t key = l.n ? hash_bytes(l.pair, 2 * (size_t)l.n * sizeof *l.pair) : 1;
+    bool is_new;
+    uint32_t i = index_of(&k->by_labels, key, k->labels.n, &is_new);
+
+    if (is_new)
+        *vec_push(&k->labels) = l;
+    return i;
+}
+
+/* One target per process life; of several states in one batch the last one shows. */
+static uint32_t target_of(struct making *k, const struct stackagg_who *who)
+{
+    uint64_t key = target_id(&who->key) ^ (who->key.start.v ? 0 : hash_mix(who->host_pid));
+    bool is_new;
+    uint32_t i = index_of(&k->by_target, key, k->target.n, &is_new);
+    struct batch_target *t;
+
+    if (is_new)
+        (void)vec_push(&k->target);
+    struct batch_target made = {.key = who->key,
+                                .host_pid = who->host_pid,
+                                .exe = intern(k, who->exe),
+                                .cmdline = intern(k, who->cmdline),
+                                .comm = intern(k, who->comm),
+                                .cgroup = intern(k, who->cgroup),
+                                .container = intern(k, who->container),
+                                .env = pairs_of(k, who->env, who->n_env),
+                                .flags = who->flags};
+    t = &k->target.v[i];
+    made.flags |= t->flags;
+    *t = made;
+    (void)map_put(&k->by_serial, who->serial, i);
+    return i;
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+struct columns {
+    real_ns *t;
+    uint32_t *node, *target, *tid, *thread, *labels;
+    uint64_t *count;
+    int64_t *value;
+    uint32_t n;
+    bool by_period; /* every value is count x period: no column */
+};
+
+static int columns_new(struct making *k, struct columns *c, size_t n, struct err *err)
+{
+    *c = (struct columns){.t = arena_array(&k->arena, real_ns, n),
+                          .node = arena_array(&k->arena, uint32_t, n),
+                          .target = arena_array(&k->arena, uint32_t, n),
+                          .tid = arena_array(&k->arena, uint32_t, n),
+                          .thread = arena_array(&k->arena, uint32_t, n),
+                          .labels = arena_array(&k->arena, uint32_t, n),
+                          .count = arena_array(&k->arena, uint64_t, n),
+                          .value = arena_array(&k->arena, int64_t, n),
+                          .by_period = true};
+    if (!c->t || !c->node || !c->target || !c->tid || !c->thread || !c->labels || !c->count ||
+        !c->value)
+        return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
+    return 0;
+}
+
+static void add_rows(struct making *k, const struct stackagg_window *w, struct columns *c)
+{
+    uint32_t *target = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
+    uint32_t *labels = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
+
+    for (uint32_t i = 0; target && labels && i < w->n_who; i++) {
+        target[i] = target_of(k, &w->who[i]);
+        labels[i] = labels_of(k, &w->who[i]);
+    }
+    for (uint32_t i = 0; target && labels && i < w->n_row; i++) {
+        const struct stackagg_row *r = &w->row[i];
+        uint32_t n = c->n++;
+
+        c->t[n] = r->t;
+        c->node[n] = stack_node(k, w, r);
+        c->target[n] = target[r->who];
+        c->labels[n] = labels[r->who];
+        c->tid[n] = r->tid;
+        c->thread[n] = intern(k, (struct str){r->comm, strnlen(r->comm, sizeof r->comm)});
+        c->count[n] = r->count;
+        c->value[n] = r->weight;
+        if (r->weight != (int64_t)r->count * w->account.period)
+            c->by_period = false;
+        k->weight += r->weight;
+    }
+}
+
+static void add_lost(struct making *k, struct batch_stream *st, struct batch_loss *lost,
+                     enum loss_reason why, uint64_t n, int64_t weight)
+{
+    if (n == 0 && weight == 0)
+        return;
+    lost[st->n_lost++] =
+        (struct batch_loss){.why = intern(k, loss_info(why)->name), .n = n, .weight = weight};
+    st->expected += n;
+}
+
+static void own_event(struct making *k, real_ns t, const char *kind, const char *text)
+{
+    struct batch_event *e;
+    uint32_t s_kind = intern_c(k, kind), s_text = intern_c(k, text);
+
+    if (k->event.n >= k->job->n_event + MAX_EVENTS)
+        return;
+    e = vec_push(&k->event);
+    *e = (struct batch_event){.t = t, .kind = s_kind, .text = s_text};
+}
+
+/* I1 and I2 were judged by the source; I3 here. */
+static void check_identity(struct making *k, const struct stackagg_window *w)
+{
+    char text[ACCOUNT_TEXT];
+
+    if (!w->account.identity_ok)
+        own_event(k, w->account.covers.t1, "identity", w->account.identity_text);
+    if (!account_i3((uint64_t)stackagg_weight(w), w->account.weight_ns, text))
+        own_event(k, w->account.covers.t1, "identity", text);
+}
+
+/* Windows [from, to) have one period and one width. */
+static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *err)
+{
+    struct stackagg_window *const *w = k->job->window;
+    const struct source_account *first = &w[from]->account;
+    struct source_account sum = {};
+    struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 4);
+    struct batch_stream st = {};
+    struct columns c;
+    size_t n = 0;
+
+    for (uint32_t i = from; i < to; i++)
+        n += w[i]->n_row;
+    TRY(columns_new(k, &c, n, err));
+    for (uint32_t i = from; i < to; i++) {
+        const struct source_account *a = &w[i]->account;
+
+        check_identity(k, w[i]);
+        add_rows(k, w[i], &c);
+        sum.received += a->received;
+        sum.jitter += a->jitter;
+        sum.missed.n += a->missed.n;
+        sum.missed.weight += a->missed.weight;
+        sum.missed_idle.n += a->missed_idle.n;
+        sum.missed_idle.weight += a->missed_idle.weight;
+        sum.ring_full.n += a->ring_full.n;
+        sum.ring_full.weight += a->ring_full.weight;
+    }
+    if (!lost || c.n != n)
+        return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
+    st = (struct batch_stream){
+        .type = PTYPE_CPU,
+        .kind = KIND_SUM,
+        .width = first->width ? first->width : 1,
+        .covers = {first->covers.t0, w[to - 1]->account.covers.t1},
+        .state = SOURCE_OK,
+        .basis = BASIS_PERIODIC,
+        .period = first->period,
+        .expected = sum.received,
+        .received = sum.received,
+        .jitter = sum.jitter,
+        .lost = lost,
+        .rows = {.n = c.n,
+                 .t = c.t,
+                 .node = c.node,
+                 .target = c.target,
+                 .tid = c.tid,
+                 .thread = c.thread,
+                 .labels = c.labels,
+                 .count = c.count,
+                 .value = c.by_period ? NULL : c.value},
+    };
+    add_lost(k, &st, lost, LOSS_TICKS_MISSED, sum.missed.n, sum.missed.weight);
+    add_lost(k, &st, lost, LOSS_TICKS_MISSED_IDLE, sum.missed_idle.n, sum.missed_idle.weight);
+    add_lost(k, &st, lost, LOSS_RING_FULL, sum.ring_full.n, sum.ring_full.weight);
+    k->received += sum.received;
+    *vec_push(&k->stream) = st;
+    return 0;
+}
+
+static int add_streams(struct making *k, struct err *err)
+{
+    struct stackagg_window *const *w = k->job->window;
+    uint32_t from = 0;
+
+    for (uint32_t i = 1; i <= k->job->n_window; i++) {
+        if (i < k->job->n_window && w[i]->account.period == w[from]->account.period &&
+            w[i]->account.width == w[from]->account.width &&
+            w[i]->account.covers.t0.v == w[i - 1]->account.covers.t1.v)
+            continue;
+        TRY(add_stream(k, from, i, err));
+        from = i;
+    }
+    return 0;
+}
+
+/* What the spool gave up: streams without rows over its time, so that the hole is seen as loss. */
+static int add_dropped(struct making *k, struct err *err)
+{
+    for (uint32_t i = 0; i < k->job->n_dropped; i++) {
+        const struct batchmake_dropped *d = &k->job->dropped[i];
+        struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 1);
+        struct batch_stream st = {.type = PTYPE_CPU,
+                                  .kind = KIND_SUM,
+                                  .width = d->width ? d->width : 1,
+                                  .covers = d->covers,
+                                  .state = SOURCE_OK,
+                                  .basis = BASIS_PERIODIC,
+                                  .lost = lost};
+
+        if (!lost)
+            return err_set(err, -ENOMEM, "batch: no room for what was dropped");
+        if (d->covers.t0.v >= d->covers.t1.v)
+            continue;
+        add_lost(k, &st, lost, d->why, d->n, d->weight);
+        *vec_push(&k->stream) = st;
+    }
+    return 0;
+}
+
+/* ---- beside -------------------------------------------------------------------------------- */
+
+static void add_metrics(struct making *k)
+{
+    for (uint32_t i = 0; i < k->job->n_metric; i++) {
+        const struct batchmake_metric *m = &k->job->metric[i];
+        real_ns *t = arena_new(&k->arena, real_ns);
+        int64_t *v = arena_new(&k->arena, int64_t);
+        uint64_t target = 0;
+        uint32_t name = intern_c(k, m->name), unit = intern_c(k, m->unit);
+
+        if (!t || !v || (m->serial && !map_get(&k->by_serial, m->serial, &target)))
+            continue; /* a process without a row in this batch has no target here */
+        *t = m->t;
+        *v = m->v;
+        *vec_push(&k->metric) =
+            (struct batch_metric){.name = name,
+                                  .unit = unit,
+                                  .kind = m->counter ? METRIC_COUNTER : METRIC_GAUGE,
+                                  .target = (uint32_t)target,
+                                  .n = 1,
+                                  .t = t,
+                                  .inum = v};
+    }
+}
+
+static void add_events(struct making *k)
+{
+    for (uint32_t i = 0; i < k->job->n_event; i++) {
+        const struct batchmake_event *e = &k->job->event[i];
+        uint32_t kind = intern_c(k, e->kind), text = intern_c(k, e->text);
+
+        *vec_push(&k->event) = (struct batch_event){.t = e->t, .kind = kind, .text = text};
+    }
+}
+
+/* ---- the batch ----------------------------------------------------------------------------- */
+
+static void making_init(struct making *k, struct batchmake *m, const struct batchmake_job *job)
+{
+    *k = (struct making){.m = m, .job = job};
+    arena_init(&k->arena, ARENA_CAP);
+    buf_init(&k->name, NAME_CAP);
+    (void)vec_push(&k->str);
+    (void)vec_push(&k->bin);
+    (void)vec_push(&k->fn);
+    (void)vec_push(&k->frame);
+    (void)vec_push(&k->node);
+    (void)vec_push(&k->target);
+    (void)vec_push(&k->labels);
+}
+
+static void making_deinit(struct making *k)
+{
+    struct map *maps[] = {&k->by_str,  &k->by_bin,    &k->by_fn,     &k->by_user,  &k->by_kernel,
+                          &k->by_node, &k->by_target, &k->by_serial, &k->by_labels};
+
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        map_deinit(maps[i]);
+    arena_deinit(&k->arena);
+    buf_deinit(&k->name);
+    free(k->str.v);
+    free(k->bin.v);
+    free(k->fn.v);
+    free(k->frame.v);
+    free(k->node.v);
+    free(k->target.v);
+    free(k->labels.v);
+    free(k->stream.v);
+    free(k->metric.v);
+    free(k->event.v);
+}
+
+static struct batch_labels batch_label(struct making *k)
+{
+    const struct stackagg_label l[] = {{STR("host"), str_c(k->m->hostname)},
+                                       {STR("source"), STR("agent")}};
+
+    return pairs_of(k, l, 2);
+}
+
+static int assemble(struct making *k, uint64_t seq, struct batch *b, struct err *err)
+{
+    struct seq_range *dropped =
+        arena_array(&k->arena, struct seq_range, k->job->n_dropped ? k->job->n_dropped : 1);
+
+    TRY(add_streams(k, err));
+    TRY(add_dropped(k, err));
+    add_metrics(k);
+    add_events(k);
+    *b = (struct batch){.id = {.seq = seq},
+                        .agent_version = intern_c(k, k->m->version),
+                        .clock = k->job->clock,
+                        .label = batch_label(k)};
+    memcpy(b->id.agent, k->m->conf.agent, 16);
+    memcpy(b->id.boot, k->m->conf.boot, 16);
+    for (uint32_t i = 0; dropped && i < k->job->n_dropped; i++) {
+        if (k->job->dropped[i].first <= k->job->dropped[i].last)
+            dropped[b->n_dropped++] =
+                (struct seq_range){k->job->dropped[i].first, k->job->dropped[i].last};
+    }
+    b->dropped = dropped;
+    b->n_str = k->str.n;
+    b->str = k->str.v;
+    b->n_bin = k->bin.n;
+    b->bin = k->bin.v;
+    b->n_fn = k->fn.n;
+    b->fn = k->fn.v;
+    b->n_frame = k->frame.n;
+    b->frame = k->frame.v;
+    b->n_node = k->node.n;
+    b->node = k->node.v;
+    b->n_target = k->target.n;
+    b->target = k->target.v;
+    b->n_labels = k->labels.n;
+    b->labels = k->labels.v;
+    b->n_stream = k->stream.n;
+    b->stream = k->stream.v;
+    b->n_metric = k->metric.n;
+    b->metric = k->metric.v;
+    b->n_event = k->event.n;
+    b->event = k->event.v;
+    return batch_check(b, err);
+}
+
+static void stretch(struct interval *t, struct interval by)
+{
+    if (by.t0.v == by.t1.v)
+        return;
+    if (t->t0.v == t->t1.v)
+        *t = by;
+    if (by.t0.v < t->t0.v)
+        t->t0 = by.t0;
+    if (by.t1.v > t->t1.v)
+        t->t1 = by.t1;
+}
+
+/* If this batch is given up too, what it tells of must be told again. */
+static void sum_up(const struct making *k, uint64_t seq, struct batchmake_info *info)
+{
+    const struct batchmake_job *job = k->job;
+
+    info->first_seq = seq;
+    info->n = k->received;
+    info->weight = k->weight;
+    for (uint32_t i = 0; i < job->n_window; i++) {
+        info->rows += job->window[i]->n_row;
+        info->width = job->window[i]->account.width;
+        stretch(&info->covers, job->window[i]->account.covers);
+    }
+    for (uint32_t i = 0; i < job->n_dropped; i++) {
+        const struct batchmake_dropped *d = &job->dropped[i];
+
+        info->n += d->n;
+        info->weight += d->weight;
+        stretch(&info->covers, d->covers);
+        if (d->first <= d->last && d->first < info->first_seq)
+            info->first_seq = d->first;
+    }
+}
+
+int batchmake_make(struct batchmake *m, const struct batchmake_job *job, uint64_t seq,
+                   struct buf *out, struct batchmake_info *ret, struct err *err)
+{
+    struct batchmake_info info = {};
+    struct making k;
+    struct batch b;
+    int r;
+
+    making_init(&k, m, job);
+    r = assemble(&k, seq, &b, err);
+    if (r == 0)
+        r = wire_encode(&b, out, &info.content, err);
+    if (r == 0) {
+        info.nodes = k.node.n - 1;
+        info.targets = k.target.n - 1;
+        sum_up(&k, seq, &info);
+        *ret = info;
+    }
+    making_deinit(&k);
+    return r;
+}
+
+struct names *batchmake_names(struct batchmake *m)
+{
+    return m->names;
+}
+
+struct batchmake *batchmake_new(const struct batchmake_conf *c)
+{
+    struct batchmake *m = xcalloc(1, sizeof *m);
+    struct buf text;
+
+    m->conf = *c;
+    m->names = names_new(&c->names);
+    buf_init(&text, 4096);
+    buf_str(&text, c->hostname);
+    buf_chr(&text, '\0');
+    m->hostname = xstrdup(text.p);
+    buf_reset(&text);
+    buf_str(&text, c->version);
+    buf_chr(&text, '\0');
+    m->version = xstrdup(text.p);
+    buf_deinit(&text);
+    return m;
+}
+
+struct batchmake *batchmake_free(struct batchmake *m)
+{
+    if (!m)
+        return NULL;
+    names_free(m->names);
+    free(m->hostname);
+    free(m->version);
+    free(m);
+    return NULL;
+}

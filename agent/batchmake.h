@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+#include "agent/names.h"
+#include "agent/stackagg.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/loss.h"
+
+/*
+ * From folded windows to one complete encoded batch: names for addresses, tables, one stream per
+ * run of windows with one period and width, metrics, events. Complete: every node is defined in it,
+ * so it stands alone. Thread: owner only (the batch thread).
+ */
+struct batchmake;
+
+struct batchmake_conf {
+    uint8_t agent[16], boot[16];
+    struct str hostname, version; /* copied */
+    struct names_conf names;
+};
+
+struct batchmake_metric {
+    const char *name, *unit; /* static */
+    bool counter;            /* else a gauge */
+    uint64_t serial;         /* of the process; 0: the host */
+    real_ns t;
+    int64_t v;
+};
+
+struct batchmake_event {
+    real_ns t;
+    const char *kind; /* static */
+    char text[192];   /* logfmt */
+};
+
+/* What was given up since the last batch: shown as loss where it happened. */
+struct batchmake_dropped {
+    enum loss_reason why; /* LOSS_SPOOL_DROP, LOSS_SEND_REJECTED */
+    uint64_t first, last; /* seq */
+    struct interval covers;
+    uint64_t n;     /* observations */
+    int64_t weight; /* ns of cpu */
+    uint32_t width;
+};
+
+struct batchmake_job {
+    uint32_t n_window, n_metric, n_event, n_dropped;
+    struct stackagg_window **window; /* contiguous; none: a batch without a stream */
+    const struct batchmake_metric *metric;
+    const struct batchmake_event *event;
+    const struct batchmake_dropped *dropped;
+    struct batch_clock clock;
+};
+
+/* What stands in the batch, for counting and for what is said of it if it is given up. */
+struct batchmake_info {
+    uint64_t content;
+    uint64_t first_seq;     /* of itself and of the dropped ones that it tells of, */
+    struct interval covers; /* and their time, */
+    uint64_t n;             /* their observations, idle ones too, */
+    int64_t weight;         /* and their ns */
+    uint32_t width;
+    uint32_t rows, nodes, targets;
+};
+
+struct batchmake *batchmake_new(const struct batchmake_conf *c);
+struct batchmake *batchmake_free(struct batchmake *m); /* NULL is a no-op; returns NULL */
+
+/*
+ * Append the encoding (not compressed) to out, under seq. The job stays the caller's.
+ *   errors   -E2BIG out's cap: split the job; -ENOMEM; -EINVAL what was made does not pass
+ *            batch_check(): a bug, nothing is appended
+ */
+[[nodiscard]] int batchmake_make(struct batchmake *m, const struct batchmake_job *job, uint64_t seq,
+                                 struct buf *out, struct batchmake_info *ret, struct err *err);
+
+/* Between batches, and for counters. */
+struct names *batchmake_names(struct batchmake *m);

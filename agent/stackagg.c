@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/stackagg.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+#define NO_ROW      UINT32_MAX
+#define SPARE_ROWS  4096 /* for [no stack: table_full] of single threads */
+#define TEXTS_CAP   ((size_t)64 << 20)
+#define USER_LABELS 8
+
+struct stackagg {
+    struct stackagg_window *w;
+    uint32_t room_who, room_row, room_word;
+    struct map by_hash;   /* -> row + 1, chained by same_hash */
+    struct map by_serial; /* mix of serial and facts -> who */
+};
+
+static struct stackagg_window *window_new(void)
+{
+    struct stackagg_window *w = xcalloc(1, sizeof *w);
+
+    arena_init(&w->texts, TEXTS_CAP);
+    return w;
+}
+
+struct stackagg *stackagg_new(void)
+{
+    struct stackagg *a = xcalloc(1, sizeof *a);
+
+    a->w = window_new();
+    map_init(&a->by_hash, 0);
+    map_init(&a->by_serial, 0);
+    return a;
+}
+
+struct stackagg_window *stackagg_window_free(struct stackagg_window *w)
+{
+    if (!w)
+        return NULL;
+    arena_deinit(&w->texts);
+    free(w->who);
+    free(w->row);
+    free(w->word);
+    free(w);
+    return NULL;
+}
+
+struct stackagg *stackagg_free(struct stackagg *a)
+{
+    if (!a)
+        return NULL;
+    stackagg_window_free(a->w);
+    map_deinit(&a->by_hash);
+    map_deinit(&a->by_serial);
+    free(a);
+    return NULL;
+}
+
+/* ---- who ----------------------------------------------------------------------------------- */
+
+static void add_label(struct stackagg *a, struct stackagg_who *who, struct str name,
+                      struct str value)
+{
+    if (name.n == 0 || value.n == 0 || who->n_label == STACKAGG_LABELS)
+        return;
+    for (uint32_t i = 0; i < who->n_label; i++) {
+        if (str_eq(who->label[i].name, name))
+            return; /* the first one counts */
+    }
+    who->label[who->n_label++] =
+        (struct stackagg_label){arena_str(&a->w->texts, name), arena_str(&a->w->texts, value)};
+}
+
+static struct str env_of(const struct proc *p, struct str name)
+{
+    for (uint32_t i = 0; i < p->n_env; i++) {
+        if (str_eq(p->env[i].name, name))
+            return p->env[i].value;
+    }
+    return (struct str){NULL, 0};
+}
+
+/* "k=v,k=v": what the user wants to see it by. */
+static void add_user_labels(struct stackagg *a, struct stackagg_who *who, struct str list)
+{
+    for (uint32_t n = 0; list.n && n < USER_LABELS; n++) {
+        size_t comma = str_find(list, ',');
+        struct str item = str_to(list, comma);
+        size_t eq = str_find(item, '=');
+
+        if (eq != SIZE_MAX)
+            add_label(a, who, str_to(item, eq), str_from(item, eq + 1));
+        list = str_from(list, comma == SIZE_MAX ? list.n : comma + 1);
+    }
+}
+
+static void set_labels(struct stackagg *a, struct stackagg_who *who, const struct proc *p)
+{
+    struct str job = env_of(p, STR("JOB_NAME"));
+
+    who->label = arena_array(&a->w->texts, struct stackagg_label, STACKAGG_LABELS);
+    if (!who->label)
+        return;
+    add_label(a, who, STR("service"), p->service.n ? p->service : STR("unknown"));
+    add_label(a, who, STR("container"), p->container);
+    add_label(a, who, STR("version"), env_of(p, STR("STRATA_VERSION")));
+    add_label(a, who, STR("rank"), env_of(p, STR("RANK")));
+    add_label(a, who, STR("job"), job.n ? job : env_of(p, STR("SLURM_JOB_ID")));
+    add_user_labels(a, who, env_of(p, STR("STRATA_LABELS")));
+}
+
+static void set_who(struct stackagg *a, struct stackagg_who *who, const struct proc *p)
+{
+    struct arena *t = &a->w->texts;
+
+    *who = (struct stackagg_who){.serial = p->serial,
+                                 .key = p->key,
+                                 .host_pid = p->tgid,
+                                 .flags = p->flags,
+                                 .exe = arena_str(t, p->exe),
+                                 .cmdline = arena_str(t, p->cmdline),
+                                 .comm = arena_str(t, p->comm),
+                                 .cgroup = arena_str(t, p->cgroup),
+                                 .container = arena_str(t, p->container)};
+    who->env = arena_array(t, struct stackagg_label, p->n_env ? p->n_env : 1);
+    for (uint32_t i = 0; who->env && i < p->n_env; i++)
+        who->env[who->n_env++] =
+            (struct stackagg_label){arena_str(t, p->env[i].name), arena_str(t, p->env[i].value)};
+    set_labels(a, who, p);
+}
+
+static void set_unknown(struct stackagg *a, struct stackagg_who *who, const struct sa_ev *ev,
+                        const uint8_t host[static 16])
+{
+    struct proc p = {.tgid = ev->tgid,
+                     .serial = UINT64_C(1) << 63 | ev->tgid,
+                     .flags = TARGET_UNSEEN,
+                     .comm = {ev->comm, strnlen(ev->comm, sizeof ev->comm)}};
+
+    memcpy(p.key.host, host, sizeof p.key.host);
+    p.service = p.comm;
+    set_who(a, who, &p);
+}
+
+static uint32_t who_of(struct stackagg *a, const struct sa_ev *ev, const struct proc *p,
+                       const uint8_t host[static 16])
+{
+    uint64_t key = p ? hash_mix(p->serial << 20 ^ p->facts) : hash_mix(~(uint64_t)ev->tgid);
+    uint64_t v;
+
+    if (map_get(&a->by_serial, key, &v))
+        return (uint32_t)v;
+    if (a->w->n_who == a->room_who) {
+        a->room_who = a->room_who ? 2 * a->room_who : 64;
+        a->w->who = xrealloc(a->w->who, a->room_who * sizeof *a->w->who);
+    }
+    if (p)
+        set_who(a, &a->w->who[a->w->n_who], p);
+    else
+        set_unknown(a, &a->w->who[a->w->n_who], ev, host);
+    (void)map_put(&a->by_serial, key, a->w->n_who);
+    return a->w->n_who++;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* Raw addresses whose mapping is known by now: as if it had been known to the program. */
+static uint64_t settle_word(uint64_t w, const struct proc *p)
+{
+    const struct proc_map *m;
+    uint64_t addr = w & ~SA_W_TAG, elf;
+
+    if ((w & SA_W_TAG) != SA_W_RAW || !p)
+        return w;
+    m = proc_map_find(p, addr);
+    if (!m)
+        return w;
+    if (!m->bin)
+        return str_eq(str_c(m->why), STR("anonymous")) ? w | STACKAGG_W_ANON : w;
+    elf = addr - m->bias;
+    if (elf >> 40)
+        return w;
+    return SA_W_NATIVE | (uint64_t)m->bin->id << 40 | elf;
+}
+
+static uint64_t row_hash(const struct stackagg_row *r, const uint64_t *words)
+{
+    uint64_t h = hash_bytes(words, ((size_t)r->nk + r->nu) * sizeof *words);
+
+    h ^=
+        hash_mix((uint64_t)r->tid << 32 ^ r->who ^ (uint64_t)r->stop << 56 ^ (uint64_t)r->nk << 20);
+    return h ^ hash_seed(r->comm, sizeof r->comm, (uint64_t)r->t.v);
+}
+
+static bool row_equal(const struct stackagg *a, const struct stackagg_row *x,
+                      const struct stackagg_row *y, const uint64_t *y_words)
+{
+    return x->hash == y->hash && x->t.v == y->t.v && x->who == y->who && x->tid == y->tid &&
+           x->stop == y->stop && x->nk == y->nk && x->nu == y->nu &&
+           memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
+           memcmp(a->w->word + x->word, y_words, ((size_t)x->nk + x->nu) * sizeof *y_words) == 0;
+}
+
+static bool word_room(struct stackagg *a, uint32_t n)
+{
+    if (n > STACKAGG_WORDS - a->w->n_word)
+        return false;
+    if (a->w->n_word + n > a->room_word) {
+        a->room_word = a->room_word ? 2 * a->room_word : 16384;
+        a->w->word = xrealloc(a->w->word, a->room_word * sizeof *a->w->word);
+    }
+    return true;
+}
+
+/* Adds r to the row that equals it, or as a new row while there are fewer than limit. */
+static bool put(struct stackagg *a, struct stackagg_row *r, const uint64_t *words, uint32_t limit)
+{
+    struct stackagg_window *w = a->w;
+    uint32_t n = (uint32_t)r->nk + r->nu;
+    uint64_t *slot;
+
+    r->hash = row_hash(r, words);
+    if (map_at(&a->by_hash, r->hash, &slot) == MAP_FULL)
+        return false;
+    for (uint32_t i = *slot ? (uint32_t)*slot - 1 : NO_ROW; i != NO_ROW; i = w->row[i].same_hash) {
+        if (row_equal(a, &w->row[i], r, words)) {
+            w->row[i].count += r->count;
+            w->row[i].weight += r->weight;
+            return true;
+        }
+    }
+    if (w->n_row >= limit || !word_room(a, n)) {
+        if (*slot == 0)
+            map_del(&a->by_hash, r->hash);
+        return false;
+    }
+    if (w->n_row == a->room_row) {
+        a->room_row = a->room_row ? 2 * a->room_row : 1024;
+        w->row = xrealloc(w->row, a->room_row * sizeof *w->row);
+    }
+    r->word = w->n_word;
+    if (n)
+        memcpy(w->word + w->n_word, words, n * sizeof *words);
+    w->n_word += n;
+    r->same_hash = *slot ? (uint32_t)*slot - 1 : NO_ROW;
+    w->row[w->n_row] = *r;
+    *slot = ++w->n_row;
+    return true;
+}
+
+static void put_without_stack(struct stackagg *a, struct stackagg_row *r)
+{
+    a->w->table_full++;
+    r->stop = STACKAGG_TABLE_FULL;
+    r->nk = r->nu = 0;
+    if (put(a, r, NULL, STACKAGG_ROWS + SPARE_ROWS))
+        return;
+    r->tid = 0;
+    memset(r->comm, 0, sizeof r->comm);
+    if (put(a, r, NULL, STACKAGG_ROWS + 2 * SPARE_ROWS))
+        return;
+    r->who = 0; /* there are rows, so there is one */
+    if (!put(a, r, NULL, UINT32_MAX))
+        abort(); /* no memory for 100 bytes: as xmalloc */
+}
+
+void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
+                  const uint8_t host[static 16])
+{
+    uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
+    uint32_t n = (uint32_t)ev->nk + ev->nu;
+    struct stackagg_row r = {.t = {t.v - t.v % NS_PER_S},
+                             .who = who_of(a, ev, p, host),
+                             .tid = ev->tid,
+                             .nk = ev->nk,
+                             .nu = ev->nu,
+                             .stop = ev->stop < SA_S_N ? ev->stop : (uint8_t)SA_S_INVALID,
+                             .count = 1,
+                             .weight = (int64_t)ev->weight_ns};
+
+    memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));
+    if (n > sizeof words / sizeof *words) {
+        put_without_stack(a, &r);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        words[i] = i < ev->nk ? ev->w[i] : settle_word(ev->w[i], p);
+    if (!put(a, &r, words, STACKAGG_ROWS))
+        put_without_stack(a, &r);
+}
+
+struct stackagg_window *stackagg_take(struct stackagg *a, const struct source_account *account)
+{
+    struct stackagg_window *w = a->w;
+    struct interval c = account->covers;
+
+    w->account = *account;
+    for (uint32_t i = 0; i < w->n_row; i++) {
+        if (w->row[i].t.v >= c.t1.v)
+            w->row[i].t.v = c.t1.v - 1;
+        if (w->row[i].t.v < c.t0.v)
+            w->row[i].t = c.t0;
+    }
+    a->w = window_new();
+    a->room_who = a->room_row = a->room_word = 0;
+    map_clear(&a->by_hash);
+    map_clear(&a->by_serial);
+    return w;
+}
+
+uint32_t stackagg_rows(const struct stackagg *a)
+{
+    return a->w->n_row;
+}
+
+uint32_t stackagg_words(const struct stackagg *a)
+{
+    return a->w->n_word;
+}
+
+int64_t stackagg_weight(const struct stackagg_window *w)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < w->n_row; i++)
+        sum += w->row[i].weight;
+    return sum;
+}

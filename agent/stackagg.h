@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+#include "agent/bpf/cpu.h"
+#include "agent/proc.h"
+#include "agent/source.h"
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/sample.h"
+
+/*
+ * Equal stacks of one window become one row. Key: second, target, labels, tid, thread name, stack,
+ * how the stack ended. The weight of every sample that is added is in some row, whatever is full:
+ * beyond STACKAGG_ROWS rows or STACKAGG_WORDS words a sample goes to the row [no stack: table_full]
+ * of its thread, then of its process, then of the machine.
+ *
+ * Thread: stackagg is the main thread's. A window that was taken belongs to whoever holds it.
+ */
+#define STACKAGG_ROWS  65536
+#define STACKAGG_WORDS (UINT32_C(4) << 20)
+
+/* A raw word (SA_W_RAW) whose address lies in anonymous executable memory. */
+#define STACKAGG_W_ANON (UINT64_C(1) << 61)
+
+/* Ends of stacks beyond enum sa_stop. */
+enum {
+    STACKAGG_TABLE_FULL = SA_S_N
+};
+
+struct stackagg_label {
+    struct str name, value;
+};
+#define STACKAGG_LABELS 16
+
+/* A process as it was when the sample was added: an exec in the window makes a second one. */
+struct stackagg_who {
+    uint64_t serial; /* of struct proc; of an unknown process 2^63 + pid */
+    struct target_key key;
+    uint32_t host_pid, flags;
+    struct str exe, cmdline, comm, cgroup, container;
+    uint32_t n_env, n_label;
+    struct stackagg_label *env;
+    struct stackagg_label *label; /* service first */
+};
+
+struct stackagg_row {
+    real_ns t; /* start of its second, or of the window */
+    uint32_t who, tid;
+    uint32_t word; /* first of nk kernel words and nu user words, leaf first */
+    uint16_t nk, nu;
+    uint8_t stop; /* enum sa_stop or STACKAGG_TABLE_FULL */
+    char comm[16];
+    uint64_t count;
+    int64_t weight;
+    uint64_t hash; /* private, as the next */
+    uint32_t same_hash;
+};
+
+struct stackagg_window {
+    struct source_account account;
+    uint32_t n_who, n_row;
+    struct stackagg_who *who;
+    struct stackagg_row *row;
+    uint64_t *word;
+    uint32_t n_word;
+    uint64_t table_full; /* samples without their stack, for want of room */
+    struct arena texts;
+};
+
+struct stackagg;
+
+struct stackagg *stackagg_new(void);
+struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns NULL */
+
+/* One record of process p (NULL: unknown). Raw addresses are looked up in its mappings. host: for
+ * the key of an unknown process. */
+void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
+                  const uint8_t host[static 16]);
+
+/* What was added since the last call, with its account; times outside its interval are moved to its
+ * edge. The caller frees it. */
+struct stackagg_window *stackagg_take(struct stackagg *a, const struct source_account *account);
+struct stackagg_window *stackagg_window_free(struct stackagg_window *w); /* returns NULL */
+
+/* So far: to cut a batch early. */
+uint32_t stackagg_rows(const struct stackagg *a);
+uint32_t stackagg_words(const struct stackagg *a);
+
+/* The sum of all rows' weights. */
+int64_t stackagg_weight(const struct stackagg_window *w);

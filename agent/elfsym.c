@@ -172,7 +172,7 @@ struct slot {
 
 struct slots {
     struct slot *v;
-    uint32_t n;
+    uint32_t n, room;
 };
 
 static int by_got(const void *a, const void *b)
@@ -182,13 +182,34 @@ static int by_got(const void *a, const void *b)
     return (x->got > y->got) - (x->got < y->got);
 }
 
+static int add_slot(struct slots *s, const struct elffile *f, const struct elffile_section *dynsym,
+                    const Elf64_Rela *x, struct err *err)
+{
+    uint64_t type = ELF64_R_TYPE(x->r_info), sym = ELF64_R_SYM(x->r_info);
+    Elf64_Sym y;
+
+    if ((type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) || sym >= dynsym->size / sizeof y)
+        return 0;
+    TRY(elffile_read(f, &y, sizeof y, dynsym->offset + sym * sizeof y, err));
+    if (!y.st_name)
+        return 0;
+    if (s->n == s->room) {
+        s->room = s->room ? 2 * s->room : 256;
+        s->v = xrealloc(s->v, s->room * sizeof *s->v);
+    }
+    s->v[s->n++] = (struct slot){x->r_offset, y.st_name};
+    return 0;
+}
+
 /* The GOT slots that the loader fills with functions, and their names. */
 static int read_slots(struct slots *ret, const struct elffile *f, const char *section,
                       struct err *err)
 {
     const struct elffile_section *rela = elffile_section(f, section);
     const struct elffile_section *dynsym;
+    Elf64_Rela *batch;
     uint64_t n;
+    int r = 0;
 
     if (!rela || rela->type != SHT_RELA || rela->link >= f->n_section)
         return 0;
@@ -196,23 +217,16 @@ static int read_slots(struct slots *ret, const struct elffile *f, const char *se
     n = rela->size / sizeof(Elf64_Rela);
     if (n > ELFSYM_MAX_SYMBOLS / 16)
         return 0;
-    ret->v = xrealloc(ret->v, (ret->n + n + 1) * sizeof *ret->v);
-    for (uint64_t i = 0; i < n; i++) {
-        Elf64_Rela x;
-        Elf64_Sym y;
-        uint64_t type, sym;
+    batch = xmalloc(READ_SYMBOLS * sizeof *batch);
+    for (uint64_t at = 0; r == 0 && at < n; at += READ_SYMBOLS) {
+        uint64_t part = n - at < READ_SYMBOLS ? n - at : READ_SYMBOLS;
 
-        TRY(elffile_read(f, &x, sizeof x, rela->offset + i * sizeof x, err));
-        type = ELF64_R_TYPE(x.r_info);
-        sym = ELF64_R_SYM(x.r_info);
-        if ((type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) ||
-            sym >= dynsym->size / sizeof y)
-            continue;
-        TRY(elffile_read(f, &y, sizeof y, dynsym->offset + sym * sizeof y, err));
-        if (y.st_name)
-            ret->v[ret->n++] = (struct slot){x.r_offset, y.st_name};
+        r = elffile_read(f, batch, part * sizeof *batch, rela->offset + at * sizeof *batch, err);
+        for (uint64_t i = 0; r == 0 && i < part; i++)
+            r = add_slot(ret, f, dynsym, &batch[i], err);
     }
-    return 0;
+    free(batch);
+    return r;
 }
 
 /* A stub is an indirect jump through a GOT slot: ff 25 and a displacement from the next

@@ -103,7 +103,8 @@ static int write_all(int fd, struct str s)
     return 0;
 }
 
-int procfile_replace(const char *dir, const char *name, struct str content, struct err *err)
+int procfile_replace(const char *dir, const char *name, struct str content, bool flush,
+                     struct err *err)
 {
     char path[PATH_CAP], aside[PATH_CAP];
     int fd, code, n;
@@ -116,7 +117,7 @@ int procfile_replace(const char *dir, const char *name, struct str content, stru
     if (fd < 0)
         return fail(err, aside, errno);
     code = write_all(fd, content);
-    if (code == 0 && fsync(fd) < 0)
+    if (code == 0 && flush && fsync(fd) < 0)
         code = errno;
     if (close(fd) < 0 && code == 0)
         code = errno;

@@ -22,6 +22,7 @@
 [[nodiscard]] int procfile_link(const char *dir, const char *name, struct buf *out,
                                 struct err *err);
 
-/* DIR/NAME becomes content, mode 0600, in one step (written aside, flushed, renamed). */
+/* DIR/NAME becomes content, mode 0600, in one step (written aside, renamed); with flush it
+ * is on the disk before the rename. */
 [[nodiscard]] int procfile_replace(const char *dir, const char *name, struct str content,
-                                   struct err *err);
+                                   bool flush, struct err *err);

@@ -364,7 +364,7 @@ real_ns procread_boot_time(const char *proc, const char *state_dir, bool *ret_ke
             buf_reset(&kept);
             buf_str(&kept, boot);
             buf_printf(&kept, " %" PRId64 "\n", t.v);
-            ok = procfile_replace(state_dir, "boot", buf_view(&kept), NULL) == 0;
+            ok = procfile_replace(state_dir, "boot", buf_view(&kept), true, NULL) == 0;
         }
     }
     buf_deinit(&id);

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One turn of the loop, every 50 ms: what processes did, by time, up to a millisecond ago; changed
+ * mappings into the BPF maps; then the samples. Turns stand on the wall clock, so that one of them
+ * falls on each full second: a window is then closed at the second itself.
+ */
+#include "agent/collector.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "agent/collector_private.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/time.h"
+
+#define TURN_NS    (50 * NS_PER_MS)
+#define WINDOW_NS  NS_PER_S
+#define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
+#define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
+#define FIRST_NS   (900 * NS_PER_MS)
+#define STEP_NS    (10 * NS_PER_MS)
+#define CUT_ROWS   (UINT32_C(1) << 18)
+#define CUT_WORDS  (UINT64_C(6) << 20) /* about 8 MiB on the wire */
+
+static void on_perfmap(void *ctx, const struct perfmap_event *e)
+{
+    struct collector *c = ctx;
+
+    proc_event(c->procs, e);
+}
+
+static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
+{
+    struct collector *c = ctx;
+    struct proc *p = proc_find_at(c->procs, ev->tgid, (int64_t)ev->t_ns, c->now);
+
+    stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
+    c->stats.samples++;
+    c->stats.weight += (int64_t)ev->weight_ns;
+    c->stats.kstack_err += (ev->flags & SA_F_KSTACK_ERR) != 0;
+    c->stats.fp_used += (ev->flags & SA_F_FP_USED) != 0;
+    if (!p)
+        return;
+    p->profiled_ns += (int64_t)ev->weight_ns;
+    if (ev->stop == SA_S_NOMAP)
+        proc_missed(c->procs, p, c->now);
+}
+
+static void publish(struct collector *c)
+{
+    struct tables *t = source_cpu_tables(c->cpu);
+    struct err err = {};
+    struct proc *p;
+    uint32_t tgid;
+
+    while ((p = proc_next_changed(c->procs))) {
+        err = (struct err){};
+        if (!p->kthread && tables_publish(t, p, &err) < 0)
+            log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
+    }
+    while (proc_next_gone(c->procs, &tgid))
+        tables_unpublish(t, tgid);
+}
+
+static int drain(struct collector *c, struct err *err)
+{
+    c->now = mono_now().v;
+    if (c->now - c->polled_cpus >= NS_PER_S) {
+        c->polled_cpus = c->now;
+        perfmap_poll_cpus(c->perfmap);
+        binary_sweep(c->now);
+    }
+    perfmap_drain(c->perfmap, c->now - SETTLED_NS, on_perfmap, c);
+    proc_tick(c->procs, c->now);
+    publish(c);
+    return source_cpu_poll(c->cpu, &c->sink, err);
+}
+
+/* ---- windows and batches ------------------------------------------------------------------- */
+
+static void count(struct collector *c, const struct stackagg_window *w)
+{
+    const struct source_account *a = &w->account;
+    struct collector_stats *s = &c->stats;
+
+    s->windows++;
+    s->busy += (int64_t)a->busy_ns;
+    s->idle += (int64_t)a->idle_ns;
+    s->filtered += a->filtered_ns;
+    s->jitter += a->jitter;
+    s->received += a->received;
+    s->missed.n += a->missed.n;
+    s->missed.weight += a->missed.weight;
+    s->missed_idle.n += a->missed_idle.n;
+    s->missed_idle.weight += a->missed_idle.weight;
+    s->ring_full.n += a->ring_full.n;
+    s->ring_full.weight += a->ring_full.weight;
+    s->bpf_ns += a->bpf_ns;
+    s->table_full += w->table_full;
+    for (unsigned i = 0; i < 16; i++)
+        s->stop[i] += a->stop[i];
+    if (!a->identity_ok || (uint64_t)stackagg_weight(w) != a->weight_ns) {
+        s->identity_violations++;
+        log_event(LOG_ERROR, "identity", LOG_C("text", a->identity_text),
+                  LOG_I("rows_ns", stackagg_weight(w)), LOG_U("received_ns", a->weight_ns));
+    }
+}
+
+/* A step of the wall clock: times on both sides of it are of different clocks. */
+static void watch_clock(struct collector *c)
+{
+    struct clock_pair p = clock_pair_take(9);
+    int64_t offset = p.real.v - p.mono.v, by = offset - c->real_minus_mono;
+
+    c->real_minus_mono = offset;
+    if (by > -STEP_NS && by < STEP_NS)
+        return;
+    c->stats.clock_steps++;
+    c->stepped = true;
+    collector_event(c, "clock_step", "by_ns=%lld", (long long)by);
+    log_event(LOG_WARN, "clock_step", LOG_I("by_ns", by));
+}
+
+static void close_window(struct collector *c)
+{
+    struct source_account a;
+    struct stackagg_window *w;
+    real_ns now = real_now(), t1 = now;
+    int64_t late = now.v - c->next_window.v;
+
+    if (late >= 0 && late < LATE_NS)
+        t1 = c->next_window;
+    source_cpu_account(c->cpu, t1, &a);
+    w = stackagg_take(c->fold, &a);
+    count(c, w);
+    watch_clock(c);
+    c->next_window.v = now.v - now.v % WINDOW_NS + WINDOW_NS;
+    if (c->n_window == COLLECTOR_MAX_WINDOWS) { /* the cut below keeps it far from that */
+        stackagg_window_free(c->window[0]);
+        memmove(c->window, c->window + 1, --c->n_window * sizeof *c->window);
+    }
+    c->window[c->n_window++] = w;
+    c->words += w->n_word;
+}
+
+static int64_t phase(const struct collector *c)
+{
+    if (c->conf.loopback)
+        return 0;
+    return (int64_t)(hash_bytes(c->conf.ids->agent, 16) % (uint64_t)c->conf.interval_ns);
+}
+
+static bool cut_due(const struct collector *c)
+{
+    const struct stackagg_window *last;
+    uint64_t rows = 0;
+    int64_t s, interval;
+
+    if (c->n_window == 0)
+        return false;
+    if (c->stopping || c->stepped || c->n_window >= COLLECTOR_MAX_WINDOWS - 2)
+        return true;
+    for (uint32_t i = 0; i < c->n_window; i++)
+        rows += c->window[i]->n_row;
+    if (rows >= CUT_ROWS || c->words >= CUT_WORDS)
+        return true;
+    last = c->window[c->n_window - 1];
+    if (!c->first_sent) /* soon, so that there is something to see */
+        return c->now - c->started >= FIRST_NS;
+    /* the first window that ends at or behind a multiple of the interval, moved by the phase */
+    interval = c->conf.interval_ns / WINDOW_NS;
+    s = last->account.covers.t1.v / WINDOW_NS - phase(c) / WINDOW_NS;
+    return s / interval !=
+           (c->window[0]->account.covers.t0.v / WINDOW_NS - phase(c) / WINDOW_NS) / interval;
+}
+
+static void cut(struct collector *c)
+{
+    struct clock_pair p = clock_pair_take(9);
+    struct batcher_job j = {.n_window = c->n_window,
+                            .n_event = c->n_event,
+                            .clock = {.sent = p.real,
+                                      .mono = p.mono,
+                                      .real = p.real,
+                                      .err_ns = p.err_ns,
+                                      .stepped = c->stepped}};
+    bool now = !c->first_sent || c->stopping;
+
+    j.window = xcalloc(c->n_window, sizeof *j.window);
+    memcpy(j.window, c->window, c->n_window * sizeof *j.window);
+    j.event = xcalloc(c->n_event ? c->n_event : 1, sizeof *j.event);
+    memcpy(j.event, c->event, c->n_event * sizeof *j.event);
+    j.metric = collector_metrics(c, c->window[c->n_window - 1]->account.covers.t1, &j.n_metric);
+    j.not_before =
+        now ? 0 : c->now + (c->conf.loopback ? 0 : c->conf.interval_ns / 10 + phase(c) % WINDOW_NS);
+    batcher_put(c->conf.batcher, &j);
+    c->n_window = c->n_event = 0;
+    c->words = 0;
+    c->first_sent = true;
+    c->stepped = false;
+    c->stats.batches++;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+static int arm(struct collector *c, struct err *err)
+{
+    int64_t now = real_now().v, at = now - now % TURN_NS + TURN_NS;
+    struct itimerspec t = {.it_value = {.tv_sec = at / NS_PER_S, .tv_nsec = at % NS_PER_S}};
+
+    if (timerfd_settime(c->timer, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &t, NULL) < 0)
+        return err_set(err, -errno, "timer: %s", strerrordesc_np(errno));
+    return 0;
+}
+
+static void take_signals(struct collector *c)
+{
+    struct signalfd_siginfo s;
+
+    while (read(c->signals, &s, sizeof s) == sizeof s) {
+        log_event(LOG_INFO, "stopping", LOG_C("signal", sigabbrev_np((int)s.ssi_signo)));
+        c->stopping = true;
+    }
+}
+
+static int turn(struct collector *c, struct err *err)
+{
+    TRY(drain(c, err));
+    if (real_now().v >= c->next_window.v || c->stopping ||
+        stackagg_words(c->fold) > STACKAGG_WORDS / 2) {
+        close_window(c);
+        if (cut_due(c))
+            cut(c);
+        collector_write_status(c, c->stopping ? "stopping" : "running");
+    } else if (c->next_window.v - real_now().v > 2 * WINDOW_NS) {
+        close_window(c); /* the wall clock was set back */
+    }
+    return 0;
+}
+
+int collector_run(struct collector *c, struct err *err)
+{
+    while (!c->stopping) {
+        struct epoll_event ev[2];
+        uint64_t fired;
+        int n;
+
+        TRY(arm(c, err));
+        n = epoll_wait(c->epoll, ev, 2, 1000);
+        if (n < 0 && errno != EINTR)
+            return err_set(err, -errno, "epoll_wait: %s", strerrordesc_np(errno));
+        /* ECANCELED: the wall clock was set; the next window finds it out */
+        (void)!read(c->timer, &fired, sizeof fired);
+        take_signals(c);
+        TRY(turn(c, err));
+    }
+    return 0;
+}
+
+static int open_fds(struct collector *c, struct err *err)
+{
+    struct epoll_event e = {.events = EPOLLIN};
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    c->epoll = epoll_create1(EPOLL_CLOEXEC);
+    c->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    c->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (c->epoll < 0 || c->timer < 0 || c->signals < 0 ||
+        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timer, &e) < 0 ||
+        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->signals, &e) < 0)
+        return err_set(err, -errno, "epoll, timer or signals: %s", strerrordesc_np(errno));
+    return 0;
+}
+
+static enum procread_cmdline cmdline_mode(const char *s)
+{
+    if (strcmp(s, "exe") == 0)
+        return PROCREAD_CMDLINE_EXE;
+    return strcmp(s, "off") == 0 ? PROCREAD_CMDLINE_OFF : PROCREAD_CMDLINE_MASKED;
+}
+
+static int open_parts(struct collector *c, struct err *err)
+{
+    const struct agent_conf *conf = c->conf.conf;
+    const char *dir = c->conf.ids->dir_ok ? c->conf.state_dir : NULL;
+    struct proc_conf pc = {.proc = "/proc",
+                           .boot = procread_boot_time("/proc", dir, NULL),
+                           .tick_ns = NS_PER_S / sysconf(_SC_CLK_TCK),
+                           .cmdline = cmdline_mode(conf->cmdline)};
+    struct source_cpu_opts so = {.period_ns = (uint64_t)conf->period_ns,
+                                 .table_budget = conf->table_budget,
+                                 .ring_bytes = (uint32_t)conf->ring_bytes};
+
+    memcpy(pc.host, c->conf.ids->host, sizeof pc.host);
+    TRY(open_fds(c, err));
+    TRY(perfmap_open(&c->perfmap, err));
+    c->procs = proc_new(&pc);
+    proc_scan(c->procs, mono_now().v);
+    TRY(source_cpu_open(&c->cpu, &so, err));
+    publish(c);
+    return 0;
+}
+
+int collector_open(struct collector **ret, const struct collector_conf *conf, struct err *err)
+{
+    struct collector *c = xcalloc(1, sizeof *c);
+    struct clock_pair p = clock_pair_take(9);
+    int r;
+
+    c->conf = *conf;
+    c->epoll = c->timer = c->signals = -1;
+    c->sink = (struct source_sink){.sample = on_sample, .ctx = c};
+    c->fold = stackagg_new();
+    c->now = c->started = mono_now().v;
+    c->real_minus_mono = p.real.v - p.mono.v;
+    r = open_parts(c, err);
+    if (r < 0) {
+        collector_close(c);
+        return r;
+    }
+    c->started = mono_now().v;
+    c->next_window.v = real_now().v / WINDOW_NS * WINDOW_NS + WINDOW_NS;
+    collector_event(c, "restart", "version=%s period_ns=%lld", STRATA_VERSION,
+                    (long long)conf->conf->period_ns);
+    collector_event(c, "state", "source=cpu state=ok");
+    *ret = c;
+    return 0;
+}
+
+struct collector *collector_close(struct collector *c)
+{
+    if (!c)
+        return NULL;
+    for (uint32_t i = 0; i < c->n_window; i++)
+        stackagg_window_free(c->window[i]);
+    source_cpu_close(c->cpu);
+    perfmap_close(c->perfmap);
+    proc_free(c->procs);
+    stackagg_free(c->fold);
+    if (c->epoll >= 0)
+        close(c->epoll);
+    if (c->timer >= 0)
+        close(c->timer);
+    if (c->signals >= 0)
+        close(c->signals);
+    free(c);
+    return NULL;
+}
+
+void collector_get_stats(const struct collector *c, struct collector_stats *ret)
+{
+    *ret = c->stats;
+}

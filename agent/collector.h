@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/batcher.h"
+#include "agent/conf_table.h"
+#include "agent/ids.h"
+#include "agent/proc.h"
+#include "agent/spool.h"
+#include "agent/upload.h"
+#include "base/err.h"
+
+/*
+ * The collector: drains the kernel's rings every 50 ms, follows processes, folds stacks, closes a
+ * window every second and hands a batch on every interval. Thread: one, the main one.
+ */
+struct collector;
+
+struct collector_conf {
+    const struct agent_conf *conf;
+    const struct ids *ids;
+    const char *state_dir;
+    const char *status_file; /* NULL: none */
+    struct batcher *batcher;
+    struct spool *spool;
+    struct upload *upload;
+    int64_t interval_ns; /* of batches */
+    bool loopback;       /* the server is on this machine: no phase */
+};
+
+/* Rings, /proc, BPF, in this order. errors: as perfmap_open() and source_cpu_open() */
+[[nodiscard]] int collector_open(struct collector **ret, const struct collector_conf *c,
+                                 struct err *err);
+struct collector *collector_close(struct collector *c); /* NULL is a no-op; returns NULL */
+
+/* Until SIGINT or SIGTERM, which must be blocked; then a last drain, whose batch is handed on.
+ * errors: what the rings say, when they can be read no more */
+[[nodiscard]] int collector_run(struct collector *c, struct err *err);
+
+/* What the collector counts; everything of it is in the status file and in the metrics agent_*. */
+struct collector_stats {
+    uint64_t windows, batches, samples, identity_violations, clock_steps;
+    uint64_t stop[16];
+    uint64_t kstack_err, fp_used, table_full;
+    int64_t weight, busy, idle, jitter;
+    struct {
+        uint64_t n;
+        int64_t weight;
+    } missed, missed_idle, ring_full;
+    uint64_t received, filtered;
+    uint64_t bpf_ns;
+};
+void collector_get_stats(const struct collector *c, struct collector_stats *ret);
+
+/* The status file, if one is asked for. state: "running", "stopped". */
+void collector_write_status(struct collector *c, const char *state);

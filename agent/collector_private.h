@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/collector.h"
+#include "agent/source_cpu.h"
+#include "agent/stackagg.h"
+
+/* Shared by collector.c (the loop) and collector_say.c (metrics, events, status). */
+#define COLLECTOR_MAX_WINDOWS 64
+#define COLLECTOR_MAX_EVENTS  32
+
+struct collector {
+    struct collector_conf conf;
+    struct perfmap *perfmap;
+    struct proc_table *procs;
+    struct source_cpu *cpu;
+    struct stackagg *fold;
+    struct source_sink sink;
+    int epoll, timer, signals;
+    bool stopping, first_sent;
+    int64_t now; /* CLOCK_MONOTONIC, of this drain */
+    real_ns next_window;
+    int64_t started; /* CLOCK_MONOTONIC */
+    int64_t polled_cpus, swept;
+    int64_t real_minus_mono; /* to see a step of the wall clock */
+    bool stepped;
+    struct stackagg_window *window[COLLECTOR_MAX_WINDOWS];
+    uint32_t n_window;
+    uint64_t words; /* in them */
+    struct batchmake_event event[COLLECTOR_MAX_EVENTS];
+    uint32_t n_event;
+    char told_kernel[96], told_upload[160];
+    struct collector_stats stats;
+};
+
+/* Events of the next batch; text is logfmt. */
+[[gnu::format(printf, 3, 4)]] void collector_event(struct collector *c, const char *kind,
+                                                   const char *fmt, ...);
+
+/* Metrics of the next batch: heap, for batcher_put(). */
+struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n);

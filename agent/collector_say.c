@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the collector says of itself: metrics, events, the status file. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/collector_private.h"
+#include "agent/procfile.h"
+#include "base/json_out.h"
+#include "base/loss.h"
+
+#define MAX_METRICS 8192 /* of one batch */
+
+void collector_event(struct collector *c, const char *kind, const char *fmt, ...)
+{
+    struct batchmake_event *e;
+    va_list ap;
+
+    if (c->n_event == COLLECTOR_MAX_EVENTS)
+        return;
+    e = &c->event[c->n_event++];
+    *e = (struct batchmake_event){.t = real_now(), .kind = kind};
+    va_start(ap, fmt);
+    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    va_end(ap);
+}
+
+static int64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+
+    return clock_gettime(id, &t) < 0 ? -1 : t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static int64_t rss_bytes(void)
+{
+    struct buf b;
+    struct str s;
+    uint64_t pages = 0;
+    size_t sp;
+
+    buf_init(&b, 4096);
+    if (procfile_read("/proc/self", "statm", &b, NULL) < 0)
+        buf_reset(&b);
+    s = buf_view(&b);
+    sp = str_find(s, ' ');
+    s = str_from(s, sp == SIZE_MAX ? s.n : sp + 1);
+    if (!str_u64(str_to(s, str_find(s, ' ')), &pages))
+        pages = 0;
+    buf_deinit(&b);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+/* ---- everything that is counted, once, for metrics and status ------------------------------ */
+
+struct figure {
+    const char *name, *unit;
+    bool counter;
+    int64_t v;
+};
+
+#define MAX_FIGURES 96
+
+struct figures {
+    struct figure v[MAX_FIGURES];
+    uint32_t n;
+};
+
+static void put(struct figures *f, const char *name, const char *unit, bool counter, uint64_t v)
+{
+    if (f->n < MAX_FIGURES)
+        f->v[f->n++] = (struct figure){name, unit, counter, v > INT64_MAX ? INT64_MAX : (int64_t)v};
+}
+
+static void put_own(struct figures *f, const struct collector *c)
+{
+    const struct collector_stats *s = &c->stats;
+    static const char *const stop[SA_S_N] = {
+        "agent_stop_end",     "agent_stop_trunc",   "agent_stop_nomap",     "agent_stop_notable",
+        "agent_stop_noinfo",  "agent_stop_invalid", "agent_stop_readfault", "agent_stop_zeropc",
+        "agent_stop_badsp",   "agent_stop_badfp",   "agent_stop_noproc",    "agent_stop_kthread",
+        "agent_stop_exiting", "agent_stop_compat32"};
+
+    put(f, "agent_windows", "count", true, s->windows);
+    put(f, "agent_samples", "count", true, s->samples);
+    put(f, "agent_received", "count", true, s->received);
+    put(f, "agent_weight", "nanoseconds", true, (uint64_t)s->weight);
+    put(f, "agent_busy", "nanoseconds", true, (uint64_t)s->busy);
+    put(f, "agent_idle", "nanoseconds", true, (uint64_t)s->idle);
+    put(f, "agent_filtered", "nanoseconds", true, s->filtered);
+    put(f, "agent_missed", "nanoseconds", true, (uint64_t)s->missed.weight);
+    put(f, "agent_missed_ticks", "count", true, s->missed.n);
+    put(f, "agent_missed_idle", "nanoseconds", true, (uint64_t)s->missed_idle.weight);
+    put(f, "agent_missed_idle_ticks", "count", true, s->missed_idle.n);
+    put(f, "agent_ring_full", "nanoseconds", true, (uint64_t)s->ring_full.weight);
+    put(f, "agent_ring_full_ticks", "count", true, s->ring_full.n);
+    put(f, "agent_identity_violations", "count", true, s->identity_violations);
+    put(f, "agent_clock_steps", "count", true, s->clock_steps);
+    put(f, "agent_kstack_err", "count", true, s->kstack_err);
+    put(f, "agent_fp_used", "count", true, s->fp_used);
+    put(f, "agent_fold_full", "count", true, s->table_full);
+    put(f, "agent_bpf_cpu", "nanoseconds", true, s->bpf_ns);
+    put(f, "agent_cpu", "nanoseconds", true, (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+    put(f, "agent_rss", "bytes", false, (uint64_t)rss_bytes());
+    put(f, "agent_map_bytes", "bytes", false, source_cpu_map_bytes(c->cpu));
+    for (unsigned i = 0; i < SA_S_N; i++)
+        put(f, stop[i], "count", true, s->stop[i]);
+}
+
+static void put_procs(struct figures *f, const struct collector *c)
+{
+    struct proc_stats p;
+    struct tables_stats t;
+
+    proc_get_stats(c->procs, &p);
+    put(f, "agent_processes", "count", false, p.processes);
+    put(f, "agent_mappings", "count", false, p.maps);
+    put(f, "agent_binaries", "count", false, binary_count());
+    put(f, "agent_tracker_lost", "count", true, p.lost);
+    put(f, "agent_rescans", "count", true, p.rescans);
+    put(f, "agent_unseen", "count", true, p.unseen);
+    put(f, "agent_maps_truncated", "count", true, p.maps_truncated);
+    put(f, "agent_services_folded", "count", true, p.services_folded);
+    put(f, "agent_open_failed", "count", true, p.open_failed);
+    put(f, "agent_proc_table_full", "count", true, p.table_full);
+    tables_get_stats(source_cpu_tables(c->cpu), &t);
+    put(f, "agent_tables_built", "count", true, t.built);
+    put(f, "agent_tables_failed", "count", true, t.failed);
+    put(f, "agent_tables_evicted", "count", true, t.evicted);
+    put(f, "agent_table_bytes", "bytes", false, t.bytes);
+    put(f, "agent_build_queue_full", "count", true, t.queue_full);
+}
+
+static void put_sender(struct figures *f, const struct collector *c)
+{
+    static const char *const drop[SPOOL_DROP_N] = {
+        "agent_dropped_spool_full", "agent_dropped_too_old",      "agent_dropped_bad_request",
+        "agent_dropped_too_large",  "agent_dropped_seq_conflict", "agent_dropped_seq_too_old",
+        "agent_dropped_internal"};
+    struct batcher_stats b;
+    struct spool_stats s;
+    struct upload_stats u;
+
+    batcher_get_stats(c->conf.batcher, &b);
+    put(f, "agent_rows", "count", true, b.rows);
+    put(f, "agent_batch_splits", "count", true, b.splits);
+    put(f, "agent_batches_failed", "count", true, b.failed);
+    put(f, "agent_windows_dropped", "count", true, b.windows_dropped);
+    put(f, "agent_batch_cpu", "nanoseconds", true, b.busy_ns);
+    put(f, "agent_symbols_resolved", "count", true, b.names.resolved);
+    put(f, "agent_symbols_unresolved", "count", true, b.names.unresolved);
+    put(f, "agent_symbol_bytes", "bytes", false, b.names.bytes);
+    put(f, "agent_symbol_tables", "count", false, b.names.tables);
+    put(f, "agent_kernel_symbols", "count", false, b.kernel_symbols);
+    spool_get_stats(c->conf.spool, &s);
+    put(f, "agent_batches_produced", "count", true, s.produced);
+    put(f, "agent_batches_sent", "count", true, s.sent);
+    put(f, "agent_batches_duplicate", "count", true, s.duplicate);
+    put(f, "agent_batches_spooled", "count", false, s.spooled);
+    put(f, "agent_spool_bytes", "bytes", false, s.bytes);
+    put(f, "agent_retries", "count", true, s.retries);
+    for (unsigned i = 0; i < SPOOL_DROP_N; i++)
+        put(f, drop[i], "count", true, s.dropped[i]);
+    upload_get_stats(c->conf.upload, &u);
+    put(f, "agent_requests", "count", true, u.requests);
+    put(f, "agent_dict_miss", "count", true, u.dict_miss);
+    put(f, "agent_send_rejected", "count", true, u.rejected_rows);
+    put(f, "agent_sent_bytes", "bytes", true, u.short_bytes);
+    put(f, "agent_full_bytes", "bytes", true, u.full_bytes);
+}
+
+static void collect(struct figures *f, const struct collector *c)
+{
+    f->n = 0;
+    put_own(f, c);
+    put_procs(f, c);
+    put_sender(f, c);
+}
+
+/* The kernel's own count of a process, dead threads included, beside ours. */
+static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns t)
+{
+    clockid_t id;
+    int64_t ns;
+
+    if (clock_getcpuclockid((pid_t)p->tgid, &id) != 0)
+        return 0;
+    ns = clock_ns(id);
+    if (ns < 0)
+        return 0;
+    m[0] = (struct batchmake_metric){"process_cpu", "nanoseconds", true, p->serial, t, ns};
+    m[1] = (struct batchmake_metric){"profiled_cpu", "nanoseconds", true, p->serial, t,
+                                     p->profiled_ns};
+    return 2;
+}
+
+struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n)
+{
+    struct batchmake_metric *m = xcalloc(MAX_METRICS, sizeof *m);
+    struct figures f;
+    uint32_t n = 0;
+
+    collect(&f, c);
+    for (uint32_t i = 0; i < f.n; i++)
+        m[n++] =
+            (struct batchmake_metric){f.v[i].name, f.v[i].unit, f.v[i].counter, 0, t, f.v[i].v};
+    for (struct proc *p = proc_next(c->procs, NULL); p && n + 2 <= MAX_METRICS;
+         p = proc_next(c->procs, p)) {
+        if (p->profiled_ns > 0 && !p->kthread)
+            n += put_process(m + n, p, t);
+    }
+    *ret_n = n;
+    return m;
+}
+
+/* ---- status -------------------------------------------------------------------------------- */
+
+static void status_json(struct collector *c, const char *state, struct buf *out)
+{
+    struct batcher_stats b;
+    struct upload_stats u;
+    struct figures f;
+    struct json_out j;
+    char id[33];
+
+    batcher_get_stats(c->conf.batcher, &b);
+    upload_get_stats(c->conf.upload, &u);
+    collect(&f, c);
+    json_init(&j, out);
+    json_object(&j);
+    json_key(&j, "version");
+    json_cstr(&j, STRATA_VERSION);
+    json_key(&j, "pid");
+    json_i64(&j, getpid());
+    json_key(&j, "state");
+    json_cstr(&j, state);
+    json_key(&j, "t_ns");
+    json_dec_i64(&j, real_now().v);
+    json_key(&j, "agent");
+    ids_hex(c->conf.ids->agent, id);
+    json_cstr(&j, id);
+    json_key(&j, "boot");
+    ids_hex(c->conf.ids->boot, id);
+    json_cstr(&j, id);
+    json_key(&j, "server");
+    json_cstr(&j, c->conf.conf->url);
+    json_key(&j, "upload");
+    json_cstr(&j, u.state);
+    json_key(&j, "kernel_symbols");
+    json_cstr(&j, b.kernel_state);
+    json_key(&j, "period_ns");
+    json_dec_i64(&j, c->conf.conf->period_ns);
+    json_key(&j, "figures");
+    json_object(&j);
+    for (uint32_t i = 0; i < f.n; i++) {
+        json_key(&j, f.v[i].name);
+        json_dec_i64(&j, f.v[i].v);
+    }
+    json_object_end(&j);
+    json_object_end(&j);
+    buf_chr(out, '\n');
+}
+
+static void tell_changes(struct collector *c)
+{
+    struct batcher_stats b;
+    struct upload_stats u;
+
+    batcher_get_stats(c->conf.batcher, &b);
+    upload_get_stats(c->conf.upload, &u);
+    if (strcmp(c->told_kernel, b.kernel_state) != 0) {
+        snprintf(c->told_kernel, sizeof c->told_kernel, "%s", b.kernel_state);
+        collector_event(c, "state", "source=kernel_symbols state=\"%s\"", b.kernel_state);
+    }
+    batcher_set_max_bytes(c->conf.batcher, u.max_bytes);
+    /* the server's wish, up to a minute */
+    if (u.min_interval_ns > c->conf.interval_ns && u.min_interval_ns <= 60 * NS_PER_S)
+        c->conf.interval_ns = (u.min_interval_ns + NS_PER_S - 1) / NS_PER_S * NS_PER_S;
+}
+
+void collector_write_status(struct collector *c, const char *state)
+{
+    const char *path = c->conf.status_file;
+    struct str p;
+    char dir[4096];
+    size_t slash;
+    struct buf b;
+
+    tell_changes(c);
+    if (!path)
+        return;
+    p = str_c(path);
+    slash = str_rfind(p, '/');
+    p = slash == SIZE_MAX ? STR(".") : str_to(p, slash);
+    snprintf(dir, sizeof dir, "%.*s", STR_ARG(p));
+    buf_init(&b, 1 << 20);
+    status_json(c, state, &b);
+    if (!b.failed)
+        (void)procfile_replace(dir, str_basename(str_c(path)).p, buf_view(&b), false, NULL);
+    buf_deinit(&b);
+}

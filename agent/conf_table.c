@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/conf_table.h"
+
+#define K(n)      (INT64_C(1) << 10) * (n)
+#define M(n)      (INT64_C(1) << 20) * (n)
+#define G(n)      (INT64_C(1) << 30) * (n)
+#define MS(n)     INT64_C(1000000) * (n)
+#define SEC(n)    INT64_C(1000000000) * (n)
+#define AT(field) offsetof(struct agent_conf, field)
+
+// clang-format off
+const struct conf_opt agent_opts[] = {
+    {"server", "url", CONF_STR, AT(url), "http://127.0.0.1:4040", 0, 0,
+     "where batches are sent to"},
+    {"server", "token_file", CONF_STR, AT(token_file), "", 0, 0,
+     "file with the token for sending, mode 0600"},
+    {"server", "ca_file", CONF_STR, AT(ca_file), "", 0, 0,
+     "certificates that https servers are checked by; empty: the system's"},
+    {"server", "insecure", CONF_BOOL, AT(insecure), "off", 0, 0,
+     "send the token over plain HTTP to another host"},
+
+    {"cpu", "period_ns", CONF_DURATION, AT(period_ns), "10101010ns", MS(1), SEC(1),
+     "time between two samples of a CPU; 10101010ns is 99 Hz"},
+    {"cpu", "ring", CONF_SIZE, AT(ring_bytes), "0B", 0, G(1),
+     "ring of records from the kernel, a power of two; 0B: by period and CPUs"},
+
+    {"batch", "interval", CONF_DURATION, AT(batch_interval_ns), "10s", SEC(1), SEC(60),
+     "time between two batches; 2s at most for a server on this machine"},
+
+    {"symbols", "cache", CONF_SIZE, AT(symbols_cache), "64MiB", M(1), G(4),
+     "memory for symbol tables and names"},
+    {"symbols", "debuginfo_dir", CONF_STR, AT(debuginfo_dir), "/usr/lib/debug", 0, 0,
+     "debug files by build id; empty: none"},
+
+    {"unwind", "table_budget", CONF_SIZE, AT(table_budget), "64MiB", M(8), G(1),
+     "memory for unwind tables"},
+
+    {"labels", "cmdline", CONF_STR, AT(cmdline), "masked", 0, 0,
+     "what is sent of command lines: masked (secrets hidden), exe (the program's name) or off"},
+
+    {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "32MiB", K(64), G(4),
+     "memory for batches that wait for the server; beyond it the oldest are dropped, and counted"},
+    {"spool", "max_age", CONF_DURATION, AT(spool_max_age_ns), "24h", SEC(1), SEC(7 * 86400),
+     "older batches are dropped, and counted"},
+};
+// clang-format on
+const size_t agent_n_opts = sizeof agent_opts / sizeof *agent_opts;

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/conf.h"
+
+/* Settings of strata-agent: strata-agent.ini, -o, docs/config.md. Durations in ns, sizes in bytes.
+ */
+struct agent_conf {
+    char *url, *token_file, *ca_file;
+    bool insecure;
+    int64_t period_ns;
+    uint64_t ring_bytes;
+    int64_t batch_interval_ns;
+    uint64_t symbols_cache;
+    char *debuginfo_dir;
+    uint64_t table_budget;
+    char *cmdline;
+    uint64_t spool_max_bytes;
+    int64_t spool_max_age_ns;
+};
+
+extern const struct conf_opt agent_opts[];
+extern const size_t agent_n_opts;

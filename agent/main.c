@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/check.h"
+#include "agent/collector.h"
+#include "agent/procfile.h"
+#include "base/log.h"
+#include "base/time.h"
+
+#define STATE_DIR      "/var/lib/strata-agent"
+#define STOP_WAIT_NS   (5 * NS_PER_S)
+#define LOCAL_INTERVAL (2 * NS_PER_S)
+#define NO_BPF         77
+
+const char *argp_program_version = "strata-agent " STRATA_VERSION;
+
+enum {
+    OPT_CONFIG = 'c',
+    OPT_SET = 'o',
+    OPT_STATE_DIR = 256,
+    OPT_STATUS_FILE,
+    OPT_SINGLE,
+    OPT_HELP_CONFIG,
+    OPT_MARKDOWN,
+    OPT_VERBOSE,
+};
+
+struct args {
+    struct agent_conf conf;
+    const char *config, *state_dir, *status_file, *verb;
+    struct str set[64]; /* in order, after the file */
+    size_t n_set;
+};
+
+static struct args args = {.state_dir = STATE_DIR};
+
+static struct conf conf_of(void)
+{
+    return (struct conf){
+        .program = "strata-agent", .opt = agent_opts, .n_opt = agent_n_opts, .target = &args.conf};
+}
+
+static const struct argp_option options[] = {
+    {"config", OPT_CONFIG, "FILE", 0, "read settings from this INI file", 0},
+    {NULL, OPT_SET, "SECTION.KEY=VALUE", 0, "set one setting; wins over the file", 0},
+    {"state-dir", OPT_STATE_DIR, "DIR", 0, "where the agent's id is kept; " STATE_DIR, 0},
+    {"status-file", OPT_STATUS_FILE, "FILE", 0,
+     "JSON, rewritten every second; \"status\" in the state directory", 0},
+    {"single", OPT_SINGLE, NULL, 0, "all in one process, which is the only form so far", 0},
+    {"verbose", OPT_VERBOSE, NULL, 0, "log at level debug", 0},
+    {"help-config", OPT_HELP_CONFIG, NULL, 0, "print all settings and end", 1},
+    {"markdown-config", OPT_MARKDOWN, NULL, 0, "the same as docs/config.md", 1},
+    {},
+};
+
+static void print_and_exit(int key)
+{
+    const struct conf c = conf_of();
+
+    if (key == OPT_HELP_CONFIG)
+        conf_print_help(&c, stdout);
+    else
+        conf_print_markdown(&c, stdout);
+    exit(fflush(stdout) == 0 ? 0 : 1); // NOLINT(concurrency-mt-unsafe): no other thread yet
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case OPT_CONFIG:
+        args.config = arg;
+        return 0;
+    case OPT_SET:
+        if (args.n_set == sizeof args.set / sizeof *args.set)
+            argp_error(state, "more than %zu settings", args.n_set);
+        args.set[args.n_set++] = str_c(arg);
+        return 0;
+    case OPT_STATE_DIR:
+        args.state_dir = arg;
+        return 0;
+    case OPT_STATUS_FILE:
+        args.status_file = arg;
+        return 0;
+    case OPT_SINGLE:
+        return 0;
+    case OPT_VERBOSE:
+        log_set_level(LOG_DEBUG);
+        return 0;
+    case OPT_HELP_CONFIG:
+    case OPT_MARKDOWN:
+        print_and_exit(key);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (args.verb || (strcmp(arg, "check") != 0 && strcmp(arg, "status") != 0))
+            argp_error(state, "unexpected argument \"%s\"", arg);
+        args.verb = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[check | status]",
+    .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
+           "and sends it to a server.\v"
+           "  check    what this machine allows, row by row, with what to do;\n"
+           "           ends with 0 all well, 1 degraded, 77 no BPF here\n"
+           "  status   what the running agent counts\n\n"
+           "Settings: --help-config."};
+
+static int settings_read(struct err *err)
+{
+    const struct conf c = conf_of();
+    const char *m;
+
+    conf_defaults(&c);
+    if (args.config)
+        TRY(conf_read(&c, args.config, err));
+    for (size_t i = 0; i < args.n_set; i++)
+        TRY(conf_set(&c, args.set[i], err));
+    m = args.conf.cmdline;
+    if (strcmp(m, "masked") != 0 && strcmp(m, "exe") != 0 && strcmp(m, "off") != 0)
+        return err_set(err, -EINVAL, "labels.cmdline = %.40s: must be masked, exe or off", m);
+    if (args.conf.ring_bytes & (args.conf.ring_bytes - 1))
+        return err_set(err, -EINVAL, "cpu.ring = %llu bytes: must be a power of two",
+                       (unsigned long long)args.conf.ring_bytes);
+    return 0;
+}
+
+/* ---- verbs --------------------------------------------------------------------------------- */
+
+static int cmd_check(void)
+{
+    static struct check c;
+
+    check_run("/proc", "/sys", args.state_dir, &c);
+    if (c.worst != BPF_PROBE_IMPOSSIBLE)
+        check_self_test(&c);
+    check_print(&c, stdout);
+    return check_status(&c);
+}
+
+static int cmd_status(const char *file)
+{
+    struct err err = {};
+    struct buf b;
+    int r;
+
+    buf_init(&b, 1 << 20);
+    r = procfile_read(".", file, &b, &err);
+    if (r < 0 && file[0] == '/')
+        r = procfile_read("/", file, &b, &err);
+    if (r < 0)
+        fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
+    else
+        (void)fwrite(b.p, 1, b.n, stdout);
+    buf_deinit(&b);
+    return r < 0 ? 1 : 0;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+struct running {
+    struct ids ids;
+    struct spool *spool;
+    struct upload *upload;
+    struct batcher *batcher;
+    struct collector *collector;
+    struct buf token;
+};
+
+static int start_sender(struct running *r, int64_t interval, struct err *err)
+{
+    const struct agent_conf *c = &args.conf;
+    struct upload_conf uc = {.url = c->url,
+                             .token = "",
+                             .ca_file = c->ca_file,
+                             .insecure = c->insecure,
+                             .interval_ns = interval};
+    struct batchmake_conf bc = {.hostname = str_c(r->ids.hostname),
+                                .version = STR(STRATA_VERSION),
+                                .names = {.cache = c->symbols_cache,
+                                          .debug_dir = c->debuginfo_dir,
+                                          .proc = "/proc",
+                                          .sys = "/sys"}};
+
+    memcpy(bc.agent, r->ids.agent, 16);
+    memcpy(bc.boot, r->ids.boot, 16);
+    if (c->token_file[0]) {
+        TRY(ids_token(c->token_file, &r->token, err));
+        uc.token = r->token.p;
+    }
+    r->spool = spool_new(c->spool_max_bytes, c->spool_max_age_ns);
+    TRY(upload_start(&uc, r->spool, &r->upload, err));
+    return batcher_start(&bc, r->spool, &r->batcher, err);
+}
+
+static int start_collector(struct running *r, int64_t interval, bool loopback, const char *status,
+                           struct err *err)
+{
+    const struct collector_conf cc = {.conf = &args.conf,
+                                      .ids = &r->ids,
+                                      .state_dir = args.state_dir,
+                                      .status_file = status,
+                                      .batcher = r->batcher,
+                                      .spool = r->spool,
+                                      .upload = r->upload,
+                                      .interval_ns = interval,
+                                      .loopback = loopback};
+
+    return collector_open(&r->collector, &cc, err);
+}
+
+static void stop(struct running *r)
+{
+    struct spool_stats st;
+
+    if (r->batcher)
+        batcher_stop(r->batcher); /* the last windows become a batch, */
+    if (r->upload)
+        upload_stop(r->upload, r->collector ? STOP_WAIT_NS : 0); /* which is sent */
+    if (r->collector)
+        collector_write_status(r->collector, "stopped");
+    if (r->spool) {
+        spool_get_stats(r->spool, &st);
+        if (st.spooled)
+            log_event(LOG_WARN, "stopped", LOG_U("batches_not_sent", st.spooled));
+    }
+    collector_close(r->collector);
+    upload_free(r->upload);
+    batcher_free(r->batcher);
+    spool_free(r->spool);
+    buf_deinit(&r->token);
+}
+
+/* Descriptors: one per mapped file and two per CPU. */
+static void raise_limits(void)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max < 65536 ? l.rlim_max : 65536;
+        (void)setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static bool allowed(struct check *c)
+{
+    char reason[384];
+
+    check_run("/proc", "/sys", args.state_dir, c);
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (c->item[i].state == BPF_PROBE_DEGRADED)
+            log_event(LOG_WARN, "degraded", LOG_C("what", c->item[i].name),
+                      LOG_C("why", c->item[i].why), LOG_C("remedy", c->item[i].remedy));
+    }
+    if (c->worst != BPF_PROBE_IMPOSSIBLE)
+        return true;
+    check_reason(c, reason);
+    fprintf(stderr, "no BPF here: %s\n", reason);
+    return false;
+}
+
+static int run_agent(const char *status)
+{
+    bool loopback = upload_url_is_loopback(args.conf.url);
+    int64_t interval = args.conf.batch_interval_ns;
+    struct running r = {};
+    struct err err = {};
+    static struct check check;
+    int code;
+
+    if (!allowed(&check))
+        return NO_BPF;
+    if (loopback && interval > LOCAL_INTERVAL)
+        interval = LOCAL_INTERVAL;
+    interval = interval / NS_PER_S * NS_PER_S; /* whole windows */
+    raise_limits();
+    block_signals();
+    ids_load(args.state_dir, "/etc", &r.ids);
+    buf_init(&r.token, 8192);
+    code = start_sender(&r, interval, &err);
+    if (code == 0)
+        code =
+            start_collector(&r, interval, loopback, r.ids.dir_ok ? status : args.status_file, &err);
+    if (code == 0) {
+        log_event(LOG_INFO, "sampling", LOG_C("server", args.conf.url),
+                  LOG_I("period_ns", args.conf.period_ns), LOG_I("interval_ns", interval));
+        code = collector_run(r.collector, &err);
+    }
+    stop(&r);
+    if (code < 0)
+        fprintf(stderr, "strata-agent: %s\n", err.msg);
+    return code < 0 ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    char status[4200];
+    struct err err = {};
+
+    log_set_name("strata-agent");
+    argp_parse(&argp, argc, argv, 0, NULL, NULL);
+    if (settings_read(&err) < 0) {
+        fprintf(stderr, "strata-agent: %s\n", err.msg);
+        return 1;
+    }
+    snprintf(status, sizeof status, "%.4096s/status", args.state_dir);
+    if (args.status_file)
+        snprintf(status, sizeof status, "%.4096s", args.status_file);
+    if (args.verb && strcmp(args.verb, "status") == 0)
+        return cmd_status(status);
+    if (args.verb)
+        return cmd_check();
+    prctl(PR_SET_DUMPABLE, 0);
+    return run_agent(status);
+}

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/bpf_skel.h"
@@ -32,6 +33,7 @@ struct bpf_load {
     struct ring_buffer *ring;
     const char *online_path;
     uint64_t period_ns;
+    uint32_t pass_stack; /* 0: samples do not go to the events' rings */
     uint32_t n_cpu, width;
     struct cpu_event {
         int fd; /* owned by link; -1: none */
@@ -233,9 +235,18 @@ static int event_open(struct bpf_load *b, uint32_t cpu, struct err *err)
         .size = sizeof a,
         .sample_period = b->period_ns,
     };
-    int fd = (int)syscall(SYS_perf_event_open, &a, -1, (int)cpu, -1, PERF_FLAG_FD_CLOEXEC);
     struct bpf_link *l;
+    int fd;
 
+    if (b->pass_stack) {
+        a.sample_type =
+            PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+        a.sample_regs_user = BPF_LOAD_PASS_REGS;
+        a.sample_stack_user = b->pass_stack;
+        a.use_clockid = 1;
+        a.clockid = CLOCK_MONOTONIC;
+    }
+    fd = (int)syscall(SYS_perf_event_open, &a, -1, (int)cpu, -1, PERF_FLAG_FD_CLOEXEC);
     if (fd < 0)
         return event_error(cpu, -errno, err);
     l = bpf_program__attach_perf_event(b->sk->progs.on_tick, fd);
@@ -257,6 +268,11 @@ static void event_close(struct bpf_load *b, uint32_t cpu)
     (void)bpf_link__destroy(b->cpu[cpu].link); /* closes fd too */
     b->cpu[cpu] = (struct cpu_event){.fd = -1};
     b->width--;
+}
+
+int bpf_load_event_fd(const struct bpf_load *b, uint32_t cpu)
+{
+    return b->cpu[cpu].fd;
 }
 
 /* "0-3,5" into on[n]; CPUs beyond n are not ours. */
@@ -409,6 +425,7 @@ static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, stru
     if (!b->sk)
         return load_failed(-errno, err);
     b->sk->rodata->sa_do_user = !o->no_user;
+    b->sk->rodata->sa_pass_tgid = o->pass_tgid;
     b->sk->bss->sa_period = o->period_ns;
     r = bpf_map__set_max_entries(b->sk->maps.samples, ring);
     if (r == 0)
@@ -439,6 +456,7 @@ int bpf_load_open(struct bpf_load **ret, const struct bpf_load_opts *opts, struc
     b = xcalloc(1, sizeof *b);
     b->n_cpu = (uint32_t)n;
     b->period_ns = opts->period_ns;
+    b->pass_stack = opts->pass_stack;
     b->online_path = opts->online_path ? opts->online_path : ONLINE;
     b->cpu = xcalloc(b->n_cpu, sizeof *b->cpu);
     for (uint32_t i = 0; i < b->n_cpu; i++)

@@ -21,7 +21,13 @@ struct bpf_load_opts {
     /* For tests; 0: what the machine has. */
     const char *online_path; /* a list as in /sys/devices/system/cpu/online */
     bool no_user;            /* leave the user part of stacks out (benchmarks) */
+    /* This process's ticks also go to the events' own rings, with user registers and so many bytes
+     * of stack: the same sample for another unwinder. */
+    uint32_t pass_tgid, pass_stack;
 };
+
+/* Registers of passed samples: enum perf_event_x86_regs, all but the segments'. */
+#define BPF_LOAD_PASS_REGS UINT64_C(0xff0fff)
 
 /* Open, load, attach, start ticking. errors: the text names what is missing and what to do:
  * -EPERM, -EACCES capability; -ENOENT, -ENOTSUP a feature of the kernel; -EMFILE; -EINVAL */
@@ -52,6 +58,9 @@ int bpf_load_acct(struct bpf_load *b, struct sa_acct *a);
 /* CPUs that went or came since the last call: their events are closed, opened. Call once a second.
  * Returns how many changed, or negative errno: some CPU has no event now. */
 int bpf_load_poll_cpus(struct bpf_load *b, struct err *err);
+
+/* The event of a CPU, -1 where it has none; for tests that pass samples on. Borrowed. */
+int bpf_load_event_fd(const struct bpf_load *b, uint32_t cpu);
 
 /* How tables.c reaches the maps. Valid until the close; chunk_new may be called by another thread.
  */

@@ -260,17 +260,20 @@ static void done_locked(struct builder *b, const struct built *d) REQUIRES(&b->m
     b->done[b->n_done++] = *d;
 }
 
-/* The oldest urgent one, else the oldest. */
+/* The smallest urgent one, else the oldest: most stacks need a small table beside a large one. */
 static struct job next_locked(struct builder *b) REQUIRES(&b->mu)
 {
-    uint32_t i = 0;
+    uint32_t best = 0;
     struct job j;
 
-    while (i < b->n_queue && !b->queue[i].urgent)
-        i++;
-    i = i < b->n_queue ? i : 0;
-    j = b->queue[i];
-    memmove(&b->queue[i], &b->queue[i + 1], (--b->n_queue - i) * sizeof *b->queue);
+    for (uint32_t i = 1; i < b->n_queue; i++) {
+        const struct job *q = &b->queue[i], *at = &b->queue[best];
+
+        if (q->urgent && (!at->urgent || q->bin->size < at->bin->size))
+            best = i;
+    }
+    j = b->queue[best];
+    memmove(&b->queue[best], &b->queue[best + 1], (--b->n_queue - best) * sizeof *b->queue);
     return j;
 }
 

@@ -189,6 +189,11 @@ static __always_inline int sig_step(struct sa_state *s)
 
 	if (read_user(g, sizeof s->sig, s->sp + SA_SIG_REGS_AT))
 		return stop(s, SA_S_READFAULT);
+	/* the kernel put its own address there as a return address: no call precedes it */
+	u32 at = s->nw - 1;
+
+	if (at < SA_MAX_WORDS)
+		s->w[at] += s->ra;
 	for (int i = 0; i < 8; i++)
 		s->reg[8 + i] = g[i];
 	s->reg[5] = g[8];

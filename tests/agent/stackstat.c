@@ -202,11 +202,10 @@ static void print_end(struct tool *x)
         const struct watch *w = &x->w[i];
 
         (void)printf("process pid=%u n=%" PRIu64 " weight_ns=%" PRIu64 " gap_ns=%" PRIu64
-                     " fp_used=%" PRIu64
-                     " kstack_err=%" PRIu64 " from_kernel=%" PRIu64 " words=%" PRIu64
-                     " kwords=%" PRIu64,
-                     w->tgid, w->n, w->weight, w->gap, w->fp_used, w->kstack_err, w->from_kernel, w->words,
-                     w->kwords);
+                     " fp_used=%" PRIu64 " kstack_err=%" PRIu64 " from_kernel=%" PRIu64
+                     " words=%" PRIu64 " kwords=%" PRIu64,
+                     w->tgid, w->n, w->weight, w->gap, w->fp_used, w->kstack_err, w->from_kernel,
+                     w->words, w->kwords);
         for (int k = 0; k < SA_S_N; k++)
             (void)printf(" %s=%" PRIu64, stop_name[k], w->stop[k]);
         (void)printf("\n");

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/account.h"
+#include "tests/lib/testing.h"
+
+#define P UINT64_C(10101010)
+
+/* An account as the program writes it: each tick adds exactly what the clock passed. */
+static void tick(struct sa_acct *a, uint64_t passed, bool idle)
+{
+    a->counter += passed;
+    a->ticks++;
+    if (idle)
+        a->idle_ns += P;
+    else
+        a->busy_ns += P;
+    if (passed > P + P / 2) {
+        a->missed_busy_ns += passed - P;
+        a->missed_ticks += (passed - P + P / 2) / P;
+    } else {
+        a->jitter_ns += (int64_t)(passed - P);
+    }
+}
+
+static void test_i1(void **state)
+{
+    struct sa_acct a0 = {.first = 7, .counter = 1000}, a1 = a0;
+    char text[ACCOUNT_TEXT] = "";
+    struct account_delta d;
+
+    (void)state;
+    srand(20261129);
+    for (int i = 0; i < 10000; i++)
+        tick(&a1, P - 50 + (uint64_t)(rand() % 100) + (rand() % 10 ? 0 : P * 3), rand() % 2);
+    d = account_delta(&a0, &a1);
+    assert_true(account_i1(0, &d, P, text));
+    assert_int_equal(d.ticks, 10000);
+
+    d.missed++; /* one nanosecond is too much */
+    assert_false(account_i1(3, &d, P, text));
+    assert_non_null(strstr(text, "cpu 3: busy + idle + jitter + missed = "));
+    d.missed--;
+    assert_false(account_i1(3, &d, P + 1, text));
+    assert_non_null(strstr(text, "ticks * period"));
+    assert_true(account_i1(3, &d, 0, text)); /* the period changed: nothing to compare with */
+}
+
+/* A CPU that was offline has a new event, whose clock starts at 0. */
+static void test_new_event(void **state)
+{
+    struct sa_acct a0 = {.first = 5, .counter = 5 + 100 * P, .busy_ns = 100 * P, .ticks = 100},
+                   a1 = a0;
+    char text[ACCOUNT_TEXT];
+    struct account_delta d;
+
+    (void)state;
+    a1.past = a1.counter - a1.first;
+    a1.first = a1.counter = 3;
+    d = account_delta(&a0, &a1);
+    assert_int_equal(d.clock, 0);
+    tick(&a1, P, false);
+    d = account_delta(&a0, &a1);
+    assert_int_equal(d.clock, P);
+    assert_true(account_i1(0, &d, P, text));
+}
+
+static void test_i2_i3(void **state)
+{
+    struct account_delta d = {.busy = 10 * P, .lost_ns = 2 * P, .filtered = P};
+    char text[ACCOUNT_TEXT];
+
+    (void)state;
+    assert_true(account_i2(0, &d, 7 * P, text));
+    assert_false(account_i2(1, &d, 7 * P - 1, text));
+    assert_non_null(strstr(text, "cpu 1: received + ring_full + filtered"));
+    assert_true(account_i3(5, 5, text));
+    assert_false(account_i3(5, 6, text));
+}
+
+static void test_missed_idle(void **state)
+{
+    const uint64_t j = 10000000;
+    struct account_delta d = {.missed = 900000000, .idle = 50000000};
+
+    (void)state;
+    /* no tick in idle time at all: the kernel's count explains the gap */
+    assert_int_equal(account_missed_idle(&d, 940000000, j), 900000000);
+    /* half of it */
+    assert_int_equal(account_missed_idle(&d, 450000000, j), 420000000);
+    /* a busy CPU: the gap is lost */
+    assert_int_equal(account_missed_idle(&d, 0, j), 0);
+    /* never less than what lies between idle ticks */
+    d.missed_idle_ends = 300000000;
+    assert_int_equal(account_missed_idle(&d, 0, j), 300000000);
+    /* never more than what is missing */
+    assert_int_equal(account_missed_idle(&d, UINT64_C(5000000000), j), 900000000);
+}
+
+static void test_stat(void **state)
+{
+    static const char text[] = "cpu  1 2 3 4 5 6 7 8 9 10\n"
+                               "cpu0 10 0 5 70 30 0 0 0 0 0\n"
+                               "cpu2 1 1 1 2 3 0 0 9 0 0\n"
+                               "cpu3 1 1 1\n"
+                               "intr 1 2 3\n";
+    char path[] = "/tmp/strata_test_stat_XXXXXX";
+    uint64_t idle[3] = {0, 42, 0};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    (void)close(fd);
+    assert_int_equal(account_read_stat(path, idle, 3), 0);
+    assert_int_equal(idle[0], 1000000000);
+    assert_int_equal(idle[1], 42);
+    assert_int_equal(idle[2], 50000000);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(account_read_stat(path, idle, 3), -ENOENT);
+    assert_int_equal(idle[0], 1000000000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_i1),    cmocka_unit_test(test_new_event),
+        cmocka_unit_test(test_i2_i3), cmocka_unit_test(test_missed_idle),
+        cmocka_unit_test(test_stat),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

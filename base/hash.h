@@ -28,7 +28,7 @@ static inline uint64_t hash_rotl(uint64_t x, unsigned k)
     return x << k | x >> (64 - k);
 }
 
-/* The hash by which zooming finds a node again: root 0, then parent and func_key (api.md 2.3). */
+/* The hash by which zooming finds a node again: root 0, then parent and func_key. */
 static inline uint64_t hash_zoom(uint64_t parent, uint64_t key)
 {
     return hash_mix(hash_rotl(parent, 1) ^ key);

@@ -159,7 +159,7 @@ struct svg {
 /* Characters of a name that fit, never half of a UTF-8 sequence. */
 static struct str fit(struct str s, double width)
 {
-    size_t n = width < 3 * SVG_CHAR ? 0 : (size_t)((width - 4) / SVG_CHAR);
+    size_t n = width < 4 * SVG_CHAR ? 0 : (size_t)((width - 4) / SVG_CHAR);
 
     if (n >= s.n)
         return s;

@@ -473,8 +473,15 @@ void api_text_weight(struct buf *b, unit_i128 v, const struct query_type *t)
         buf_cstr(b, "unknown");
         return;
     }
-    if (str_eq(t->unit, STR("nanoseconds"))) {
-        buf_printf(b, "%.3f s", (double)v / 1e9);
+    if (str_eq(t->unit, STR("nanoseconds")) && v >= 1000) {
+        double s = (double)v / 1e9;
+
+        if (v >= NS_PER_S)
+            buf_printf(b, "%.3f s", s);
+        else if (v >= NS_PER_MS)
+            buf_printf(b, "%.3f ms", s * 1e3);
+        else
+            buf_printf(b, "%.3f us", s * 1e6);
         return;
     }
     put_i128(b, v);

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "storage/apply_private.h"
+
+#define NONE UINT32_MAX
+
+static uint32_t *indices(struct apply *a, uint32_t n)
+{
+    uint32_t *v = arena_array(&a->h->scratch, uint32_t, n);
+
+    if (v)
+        memset(v, 0xff, n * sizeof *v);
+    return v;
+}
+
+static bool start(struct apply *a)
+{
+    const struct batch *b = a->b;
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < b->n_labels; i++)
+        most = b->labels[i].n > most ? b->labels[i].n : most;
+    arena_reset(&a->h->scratch);
+    a->db = (struct dict_batch){.b = b,
+                                .text = indices(a, b->n_str),
+                                .frame = indices(a, b->n_frame),
+                                .node = indices(a, b->n_node)};
+    a->target = indices(a, b->n_target);
+    a->set = indices(a, b->n_labels);
+    a->set_series = indices(a, b->n_labels);
+    a->set_stamp = arena_array(&a->h->scratch, uint32_t, b->n_labels);
+    a->no_service = arena_array(&a->h->scratch, bool, b->n_labels);
+    /* of the batch, a stream, a row, and the service that may be missing */
+    a->pair =
+        arena_array(&a->h->scratch, uint32_t, 2 * ((size_t)b->label.n + 2 * (size_t)most + 1));
+    return a->db.text && a->db.frame && a->db.node && a->target && a->set && a->set_series &&
+           a->set_stamp && a->no_service && a->pair;
+}
+
+uint32_t apply_target(struct apply *a, uint32_t target)
+{
+    if (target == 0)
+        return 0;
+    if (a->target[target] == NONE)
+        a->target[target] = head_target_of(a->h, &a->b->target[target].key);
+    return a->target[target];
+}
+
+static bool add_pairs(struct apply *a, const struct batch_labels *l, uint32_t *n)
+{
+    for (uint32_t i = 0; i < 2 * l->n; i++) {
+        uint32_t t = dict_batch_text(&a->h->dict, &a->db, l->pair[i]);
+
+        if (t == NONE)
+            return false;
+        a->pair[(*n)++] = t;
+    }
+    return true;
+}
+
+static uint32_t merge(struct apply *a, uint32_t one, uint32_t two, bool *missing)
+{
+    struct dict *d = &a->h->dict;
+    uint32_t n = 0, service = dict_text(d, STR("service"));
+
+    if (service == NONE || !add_pairs(a, &a->b->label, &n) ||
+        !add_pairs(a, &a->b->labels[one], &n) || !add_pairs(a, &a->b->labels[two], &n))
+        return NONE;
+    if (missing) {
+        uint32_t value = 0;
+
+        for (uint32_t i = 0; i < n; i += 2)
+            value = a->pair[i] == service ? a->pair[i + 1] : value;
+        *missing = value == 0;
+        if (*missing) {
+            a->pair[n++] = service;
+            a->pair[n++] = dict_text(d, STR("unknown"));
+            if (a->pair[n - 1] == NONE)
+                return NONE;
+        }
+    }
+    return dict_label_set(d, n / 2, a->pair);
+}
+
+uint32_t apply_labels(struct apply *a, uint32_t one, uint32_t two)
+{
+    return merge(a, one, two, NULL);
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+static ptype_id type_of(struct apply *a, const struct batch_stream *st)
+{
+    if (st->type != PTYPE_NONE)
+        return st->type;
+    return head_type(a->h, a->b->str[st->name], a->b->str[st->unit], st->kind);
+}
+
+/* The series of rows of stream s with these labels. */
+static uint32_t series_of(struct apply *a, uint32_t s, ptype_id type, uint32_t labels)
+{
+    if (a->set_stamp[labels] == s + 1)
+        return a->set_series[labels];
+    a->set[labels] = merge(a, a->b->stream[s].labels, labels, &a->no_service[labels]);
+    if (a->set[labels] == NONE)
+        return NONE;
+    a->set_series[labels] = head_series_of(a->h, type, a->set[labels], a->limits);
+    a->set_stamp[labels] = s + 1;
+    return a->set_series[labels];
+}
+
+static void count(_Atomic uint64_t *c)
+{
+    atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
+}
+
+static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint32_t cover)
+{
+    const struct batch_stream *st = &a->b->stream[s];
+    const struct batch_rows *r = &st->rows;
+    struct head *h = a->h;
+    struct head_row row = {.ms = ms_floor(r->t ? r->t[k] : st->covers.t0),
+                           .cover = st->kind == KIND_LEVEL ? cover + 1 : 0,
+                           .count = r->count ? r->count[k] : 1,
+                           .period = st->period,
+                           .var = r->var ? r->var[k] : (double)NAN};
+    uint32_t labels = r->labels ? r->labels[k] : 0, tid = r->tid ? r->tid[k] : 0, target, name, g;
+    bool folded = false;
+    const struct head_series *series;
+    struct head_group *group;
+    const struct head_svc *svc;
+
+    row.value = r->value ? r->value[k] : (int64_t)row.count * st->period;
+    row.series = series_of(a, s, type, labels);
+    target = apply_target(a, r->target ? r->target[k] : st->target);
+    name = dict_batch_text(&h->dict, &a->db, r->thread ? r->thread[k] : 0);
+    row.cpu = head_cpu_of(h, r->cpu ? r->cpu[k] : 0);
+    if (row.series == NONE || target == NONE || name == NONE || row.cpu == NONE)
+        return false;
+    row.thread = head_thread_of(h, target, tid, name);
+    if (row.thread == NONE)
+        return false;
+    if (row.thread == 0 && (target || tid || name))
+        count(&h->attr_overflow);
+    series = TABLE(&h->series, struct head_series, row.series);
+    svc = TABLE(&h->svc, struct head_svc, series->svc);
+    group = head_group_of(h, type, svc->trie);
+    if (!group)
+        return false;
+    g = a->db.node[r->node ? r->node[k] : 0];
+    folded = g & DICT_FOLDED;
+    row.node = dict_trie_node(&h->dict, head_trie(h, svc->trie), g & ~DICT_FOLDED, &folded);
+    if (row.node == NONE || !head_add_row(h, group, &row))
+        return false;
+    if (folded)
+        count(&h->stack_folded);
+    if (series->overflow)
+        count(&h->series_overflow);
+    if (a->no_service[labels])
+        count(&h->service_missing);
+    if (h->dict.damaged && g == h->dict.damaged)
+        count(&h->damaged_rows);
+    return true;
+}
+
+static bool add_losses(struct apply *a, const struct batch_stream *st)
+{
+    for (uint32_t i = 0; i < st->n_lost; i++) {
+        uint32_t why = dict_batch_text(&a->h->dict, &a->db, st->lost[i].why);
+        struct head_loss *l = why == NONE ? NULL : vec_push(&a->h->loss, &a->h->pool);
+
+        if (!l)
+            return false;
+        *l = (struct head_loss){why, st->lost[i].n, st->lost[i].weight};
+    }
+    return true;
+}
+
+/* A stream that saw nothing still says that its series was covered: "0 s of 60 s" is an answer. */
+static bool empty_series(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
+{
+    const struct batch_stream *st = &a->b->stream[s];
+
+    *ret = 0;
+    if (st->rows.n > 0 || st->state != SOURCE_OK)
+        return true;
+    if (series_of(a, s, type, 0) == NONE)
+        return false;
+    *ret = a->set_series[0];
+    return true;
+}
+
+static bool names_service(const struct apply *a, const struct batch_labels *l)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (str_eq(a->b->str[l->pair[2 * i]], STR("service")))
+            return true;
+    }
+    return false;
+}
+
+static bool add_cover(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
+{
+    const struct batch *b = a->b;
+    const struct batch_stream *st = &b->stream[s];
+    struct head *h = a->h;
+    uint32_t target = apply_target(a, st->target), labels = apply_labels(a, st->labels, 0);
+    uint32_t why = dict_batch_text(&h->dict, &a->db, st->state_why), loss = h->loss.n, scope;
+    uint32_t series = 0;
+    struct head_scope *sc;
+    struct head_cover *c;
+
+    if (target == NONE || labels == NONE || why == NONE || !add_losses(a, st))
+        return false;
+    if ((names_service(a, &b->label) || names_service(a, &b->labels[st->labels])) &&
+        !empty_series(a, s, type, &series))
+        return false;
+    scope = head_scope_of(h, type, labels, target);
+    if (scope == NONE)
+        return false;
+    c = vec_push(&h->cover, &h->pool);
+    if (!c)
+        return false;
+    sc = TABLE(&h->scope, struct head_scope, scope);
+    *ret = h->cover.n - 1;
+    *c = (struct head_cover){
+        .scope = scope,
+        .prev = atomic_load_explicit(&sc->last, memory_order_relaxed),
+        .series = series,
+        .t = st->covers,
+        .at = st->at,
+        .width = st->width,
+        .why = why,
+        .n_loss = st->n_lost,
+        .loss = loss,
+        .state = (uint8_t)st->state,
+        .basis = (uint8_t)st->basis,
+        .ended = st->target && (b->target[st->target].flags & TARGET_EXITED),
+        .period = st->period,
+        .jitter = st->jitter,
+        .skew_ns = b->clock.sent.v ? b->received.v - b->clock.sent.v : 0,
+        .expected = st->expected,
+        .received = st->received,
+    };
+    atomic_store_explicit(&sc->last, *ret + 1, memory_order_release);
+    return true;
+}
+
+static bool add_stream(struct apply *a, uint32_t s)
+{
+    const struct batch_stream *st = &a->b->stream[s];
+    ptype_id type = type_of(a, st);
+    uint32_t cover;
+
+    if (type == NONE || !add_cover(a, s, type, &cover))
+        return false;
+    for (uint32_t k = 0; k < st->rows.n; k++) {
+        if (!add_row(a, s, k, type, cover))
+            return false;
+    }
+    return true;
+}
+
+static bool add_nodes(struct apply *a)
+{
+    bool ok;
+    int r = pthread_rwlock_wrlock(&a->h->ids);
+
+    assert(r == 0);
+    ok = dict_batch_nodes(&a->h->dict, &a->db);
+    r = pthread_rwlock_unlock(&a->h->ids);
+    assert(r == 0);
+    atomic_store_explicit(&a->h->hash_clashes, a->h->dict.clashes, memory_order_relaxed);
+    return ok;
+}
+
+int head_apply(struct head *h, const struct batch *b, uint64_t lsn,
+               const struct batch_limits *limits, struct err *err)
+{
+    struct apply a = {.h = h, .b = b, .limits = limits};
+    bool ok = start(&a) && add_nodes(&a);
+
+    for (uint32_t s = 0; ok && s < b->n_stream; s++)
+        ok = add_stream(&a, s);
+    if (!ok || !apply_beside(&a) || !head_publish(h, lsn))
+        return err_set(err, -ENOMEM, "head: memory is short");
+    return 0;
+}
+
+uint64_t head_estimate(const struct batch *b)
+{
+    uint64_t n = 1024 + (uint64_t)b->n_stream * 512 + (uint64_t)b->n_target * 256 +
+                 (uint64_t)b->n_event * 64;
+
+    for (uint32_t i = 0; i < b->n_str; i++)
+        n += 64 + b->str[i].n;
+    n += (uint64_t)(b->n_node - b->n_known) * 160 + (uint64_t)b->n_frame * 160 +
+         (uint64_t)b->n_labels * 128;
+    for (uint32_t i = 0; i < b->n_stream; i++)
+        n += (uint64_t)b->stream[i].rows.n * 48 + (uint64_t)b->stream[i].n_lost * 24;
+    for (uint32_t i = 0; i < b->n_metric; i++)
+        n += (uint64_t)b->metric[i].n * 20 + 64;
+    for (uint32_t i = 0; i < b->n_steps; i++)
+        n += (uint64_t)b->steps[i].n * (96 + 12 * (uint64_t)b->steps[i].n_part);
+    return n;
+}

@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Why a row that was committed survives a power cut:
+ *   - the file, its -wal and its directory entry are made, checkpointed and fsynced before the
+ *     first row (journal_create). Without the directory fsync the rollback journal of the switch to
+ *     WAL can come back and truncate the file: SQLite's FULL does not sync that unlink.
+ *   - synchronous=FULL syncs the -wal in each commit, before journal_commit returns.
+ *   - nothing is checkpointed later, so no page is written twice and no second copy can be torn.
+ * A file whose write or sync failed is not written again: after a failed fsync the kernel may have
+ * dropped the dirty pages, and a second fsync would report success.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "storage/journal_private.h"
+
+#define APPLICATION_ID 0x53545241 /* "STRA" */
+
+struct journal {
+    sqlite3 *db;
+    sqlite3_stmt *begin, *commit, *rollback, *insert, *first, *probe;
+    uint64_t number, bytes, rows;
+};
+
+/* Append only: the order of docs/format-journal.md. */
+// clang-format off
+#define LIMITS(X)                                                                                  \
+    X(age_ns) X(future_ns) X(samples) X(streams) X(entries) X(depth) X(name_bytes) X(labels)       \
+    X(label_name_bytes) X(label_value_bytes) X(attributes) X(series_per_service) X(series)
+// clang-format on
+
+static int sqlite_errno(int r)
+{
+    switch (r & 0xff) {
+    case SQLITE_FULL:
+        return -ENOSPC;
+    case SQLITE_NOMEM:
+        return -ENOMEM;
+    case SQLITE_READONLY:
+        return -EROFS;
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+        return -EACCES;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+    case SQLITE_SCHEMA:
+    case SQLITE_ERROR: /* a table or column that is not there */
+    case SQLITE_MISMATCH:
+        return -EBADMSG;
+    default:
+        return -EIO;
+    }
+}
+
+static int fail(struct err *err, sqlite3 *db, uint64_t number, const char *what)
+{
+    int r = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
+    int code = sqlite_errno(r);
+    int sys = db ? sqlite3_system_errno(db) : 0;
+
+    if ((r & 0xff) == SQLITE_CANTOPEN && (sys == EACCES || sys == EROFS || sys == ENOSPC))
+        code = -sys;
+    return err_set(err, code, "journal/%" PRIu64 ".db: %s: %s", number, what,
+                   db ? sqlite3_errmsg(db) : "memory is short");
+}
+
+uint64_t journal_sum(uint64_t number, const struct journal_row *row)
+{
+    unsigned char b[80];
+    const uint64_t head[] = {htole64(number), htole64(row->lsn)};
+    const uint64_t tail[] = {htole64(row->seq), htole64((uint64_t)row->received.v),
+                             htole64(row->content), htole64(row->payload.n)};
+
+    memcpy(b, head, 16);
+    memcpy(b + 16, row->agent, 16);
+    memcpy(b + 32, row->boot, 16);
+    memcpy(b + 48, tail, 32);
+    return hash_seed(row->payload.p, row->payload.n, hash_bytes(b, sizeof b));
+}
+
+/* ---- making and writing -------------------------------------------------------------------- */
+
+static int exec(sqlite3 *db, uint64_t number, const char *sql, struct err *err)
+{
+    return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail(err, db, number, sql);
+}
+
+static int set_up(sqlite3 *db, uint64_t number, struct err *err)
+{
+    static const char *const sql[] = {
+        "PRAGMA page_size=4096",
+        "PRAGMA auto_vacuum=NONE",
+        "PRAGMA locking_mode=EXCLUSIVE",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA secure_delete=OFF",
+        "PRAGMA cell_size_check=ON",
+        "PRAGMA application_id=1398035009",
+        "PRAGMA user_version=1",
+        "PRAGMA journal_mode=WAL",
+        "PRAGMA wal_autocheckpoint=0",
+        "BEGIN",
+        "CREATE TABLE meta(k TEXT PRIMARY KEY, v ANY) STRICT",
+        "CREATE TABLE batch(lsn INTEGER PRIMARY KEY, agent BLOB NOT NULL, boot BLOB NOT NULL, "
+        "seq INTEGER NOT NULL, received INTEGER NOT NULL, content INTEGER NOT NULL, "
+        "sum INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE(agent, boot, seq)) STRICT",
+    };
+
+    static_assert(APPLICATION_ID == 1398035009, "the pragma above");
+    for (size_t i = 0; i < sizeof sql / sizeof *sql; i++)
+        TRY(exec(db, number, sql[i], err));
+    return 0;
+}
+
+static bool put_meta(sqlite3_stmt *st, const char *k, int64_t v)
+{
+    return sqlite3_bind_text(st, 1, k, -1, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_int64(st, 2, v) == SQLITE_OK && sqlite3_step(st) == SQLITE_DONE &&
+           sqlite3_reset(st) == SQLITE_OK;
+}
+
+static int write_meta(sqlite3 *db, uint64_t number, const struct batch_limits *limits,
+                      struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    uint8_t uuid[16];
+    bool ok = getrandom(uuid, sizeof uuid, 0) == (ssize_t)sizeof uuid;
+
+    ok = ok &&
+         sqlite3_prepare_v2(db, "INSERT INTO meta VALUES(?1, ?2)", -1, &st, NULL) == SQLITE_OK &&
+         sqlite3_bind_text(st, 1, "uuid", -1, SQLITE_STATIC) == SQLITE_OK &&
+         sqlite3_bind_blob(st, 2, uuid, sizeof uuid, SQLITE_STATIC) == SQLITE_OK &&
+         sqlite3_step(st) == SQLITE_DONE && sqlite3_reset(st) == SQLITE_OK &&
+         sqlite3_bind_text(st, 1, "kind", -1, SQLITE_STATIC) == SQLITE_OK &&
+         sqlite3_bind_text(st, 2, "journal", -1, SQLITE_STATIC) == SQLITE_OK &&
+         sqlite3_step(st) == SQLITE_DONE && sqlite3_reset(st) == SQLITE_OK &&
+         put_meta(st, "compat", 0) && put_meta(st, "incompat", 0) &&
+         put_meta(st, "number", (int64_t)number);
+#define X(f) ok = ok && put_meta(st, "limit." #f, (int64_t)limits->f);
+    LIMITS(X)
+#undef X
+    if (!ok) {
+        int r = fail(err, db, number, "meta");
+
+        (void)sqlite3_finalize(st);
+        return r;
+    }
+    (void)sqlite3_finalize(st);
+    return exec(db, number, "COMMIT", err);
+}
+
+static int prepare(struct journal *j, struct err *err)
+{
+    const struct {
+        sqlite3_stmt **st;
+        const char *sql;
+    } all[] = {
+        {&j->begin, "BEGIN IMMEDIATE"},
+        {&j->commit, "COMMIT"},
+        {&j->rollback, "ROLLBACK"},
+        {&j->insert, "INSERT INTO batch VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"},
+        {&j->first, "INSERT INTO meta VALUES('first_lsn', ?1), ('after_lsn', ?2)"},
+        {&j->probe, "INSERT OR REPLACE INTO meta VALUES('probe', zeroblob(65536))"},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (sqlite3_prepare_v3(j->db, all[i].sql, -1, SQLITE_PREPARE_PERSISTENT, all[i].st, NULL) !=
+            SQLITE_OK)
+            return fail(err, j->db, j->number, all[i].sql);
+    }
+    return 0;
+}
+
+static int config(sqlite3 *db)
+{
+    return sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL) == SQLITE_OK &&
+                   sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL) == SQLITE_OK &&
+                   sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL) == SQLITE_OK
+               ? 0
+               : -ENOMEM;
+}
+
+static int make(struct journal *j, const char *path, int dir_fd, const struct batch_limits *limits,
+                const char *vfs, struct err *err)
+{
+    const int flags =
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+
+    if (sqlite3_open_v2(path, &j->db, flags, vfs) != SQLITE_OK || config(j->db) != 0)
+        return fail(err, j->db, j->number, "open");
+    TRY(set_up(j->db, j->number, err));
+    TRY(write_meta(j->db, j->number, limits, err));
+    TRY(exec(j->db, j->number, "PRAGMA wal_checkpoint(TRUNCATE)", err));
+    TRY(prepare(j, err));
+    if (fsync(dir_fd) != 0)
+        return err_set(err, -errno, "journal: fsync of the directory: %m");
+    return 0;
+}
+
+int journal_create(const char *dir, int dir_fd, uint64_t number, const struct batch_limits *limits,
+                   const char *vfs, struct journal **ret, struct err *err)
+{
+    struct journal *j = mem_fail_now() ? NULL : calloc(1, sizeof *j);
+    char *path = NULL;
+    int r;
+
+    if (!j || asprintf(&path, "%s/%" PRIu64 ".db", dir, number) < 0) {
+        free(j);
+        return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
+    }
+    j->number = number;
+    r = make(j, path, dir_fd, limits, vfs, err);
+    free(path);
+    if (r != 0) {
+        (void)journal_close(j);
+        return r;
+    }
+    *ret = j;
+    return 0;
+}
+
+static bool step(sqlite3_stmt *st)
+{
+    int r = sqlite3_step(st);
+
+    /* the result of a failed step comes again from reset */
+    return sqlite3_reset(st) == SQLITE_OK && (r == SQLITE_DONE || r == SQLITE_ROW);
+}
+
+static bool insert(struct journal *j, const struct journal_row *row)
+{
+    sqlite3_stmt *st = j->insert;
+    const char *p = row->payload.p ? row->payload.p : "";
+
+    return sqlite3_bind_int64(st, 1, (int64_t)row->lsn) == SQLITE_OK &&
+           sqlite3_bind_blob(st, 2, row->agent, 16, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_blob(st, 3, row->boot, 16, SQLITE_STATIC) == SQLITE_OK &&
+           sqlite3_bind_int64(st, 4, (int64_t)row->seq) == SQLITE_OK &&
+           sqlite3_bind_int64(st, 5, row->received.v) == SQLITE_OK &&
+           sqlite3_bind_int64(st, 6, (int64_t)row->content) == SQLITE_OK &&
+           sqlite3_bind_int64(st, 7, (int64_t)journal_sum(j->number, row)) == SQLITE_OK &&
+           sqlite3_bind_blob64(st, 8, p, row->payload.n, SQLITE_STATIC) == SQLITE_OK && step(st);
+}
+
+static int undo(struct journal *j, struct err *err)
+{
+    int r = fail(err, j->db, j->number, "commit");
+
+    if (!sqlite3_get_autocommit(j->db))
+        (void)step(j->rollback);
+    return r == -ENOSPC || r == -ENOMEM ? r : -EIO;
+}
+
+int journal_commit(struct journal *j, const struct journal_row *row, size_t n, uint64_t after_lsn,
+                   struct err *err)
+{
+    uint64_t bytes = 0;
+    bool ok = step(j->begin);
+
+    if (ok && j->rows == 0)
+        ok = sqlite3_bind_int64(j->first, 1, (int64_t)row[0].lsn) == SQLITE_OK &&
+             sqlite3_bind_int64(j->first, 2, (int64_t)after_lsn) == SQLITE_OK && step(j->first);
+    for (size_t i = 0; ok && i < n; i++) {
+        ok = insert(j, &row[i]);
+        bytes += row[i].payload.n;
+    }
+    if (!ok || !step(j->commit))
+        return undo(j, err);
+    j->rows += n;
+    j->bytes += bytes;
+    return 0;
+}
+
+int journal_probe(struct journal *j, struct err *err)
+{
+    if (!step(j->begin) || !step(j->probe) || !step(j->commit))
+        return undo(j, err);
+    return 0;
+}
+
+uint64_t journal_bytes(const struct journal *j)
+{
+    return j->bytes;
+}
+
+uint64_t journal_rows(const struct journal *j)
+{
+    return j->rows;
+}
+
+struct journal *journal_close(struct journal *j)
+{
+    sqlite3_stmt *st[6];
+
+    if (!j)
+        return NULL;
+    memcpy(st, (sqlite3_stmt *[]){j->begin, j->commit, j->rollback, j->insert, j->first, j->probe},
+           sizeof st);
+    for (size_t i = 0; i < sizeof st / sizeof *st; i++)
+        (void)sqlite3_finalize(st[i]);
+    (void)sqlite3_close(j->db);
+    free(j);
+    return NULL;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Read-only and without locks (LOCK keeps others away), so that a file is read as it is, also in a
+ * directory that cannot be written: "unix-none" lets a WAL be read through memory of our own. */
+static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct err *err)
+{
+    sqlite3 *db = NULL;
+    int r = sqlite3_open_v2(
+        path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, "unix-none");
+
+    if (r == SQLITE_OK && config(db) == 0) {
+        r = exec(db, number, "PRAGMA locking_mode=EXCLUSIVE", err);
+        if (r == 0)
+            r = exec(db, number, "PRAGMA cell_size_check=ON", err);
+    } else {
+        r = fail(err, db, number, "open");
+    }
+    if (r == 0)
+        *ret = db;
+    else
+        (void)sqlite3_close(db);
+    return r;
+}
+
+static int read_int(sqlite3 *db, uint64_t number, const char *sql, int64_t *ret, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int r = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+
+    r = r == SQLITE_OK ? sqlite3_step(st) : r;
+    if (r == SQLITE_ROW)
+        *ret = sqlite3_column_int64(st, 0);
+    else
+        r = fail(err, db, number, sql);
+    (void)sqlite3_finalize(st);
+    return r == SQLITE_ROW ? 0 : r;
+}
+
+static int check_format(sqlite3 *db, uint64_t number, struct err *err)
+{
+    int64_t app = 0, version = 0;
+
+    TRY(read_int(db, number, "PRAGMA application_id", &app, err));
+    TRY(read_int(db, number, "PRAGMA user_version", &version, err));
+    if (app != APPLICATION_ID)
+        return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db: not a file of this program", number);
+    if (version != JOURNAL_FORMAT)
+        return err_set(err, -EPROTO,
+                       "journal/%" PRIu64 ".db has format %" PRId64
+                       ", this program reads format %d: start a newer one",
+                       number, version, JOURNAL_FORMAT);
+    return 0;
+}
+
+/* Keys that must be there, as bits. */
+enum {
+    HAS_UUID = 1,
+    HAS_NUMBER = 2,
+    HAS_FIRST = 4,
+    HAS_AFTER = 8,
+    HAS_INCOMPAT = 16,
+    HAS_LIMIT = 32, /* and one bit for each further limit */
+};
+
+static uint32_t take_limit(struct batch_limits *l, const char *k, int64_t v)
+{
+    uint32_t bit = HAS_LIMIT;
+
+#define X(f)                                                                                       \
+    if (strcmp(k, "limit." #f) == 0) {                                                             \
+        l->f = (typeof(l->f))v;                                                                    \
+        return bit;                                                                                \
+    }                                                                                              \
+    bit <<= 1;
+    LIMITS(X)
+#undef X
+    return 0;
+}
+
+static uint32_t all_limits(void)
+{
+    uint32_t all = 0, bit = HAS_LIMIT;
+
+#define X(f)                                                                                       \
+    all |= bit;                                                                                    \
+    bit <<= 1;
+    LIMITS(X)
+#undef X
+    return all;
+}
+
+static uint32_t take_meta(sqlite3_stmt *st, struct journal_info *info, int64_t *incompat)
+{
+    const char *k = (const char *)sqlite3_column_text(st, 0);
+    int64_t v = sqlite3_column_int64(st, 1);
+
+    if (!k)
+        return 0;
+    if (strcmp(k, "uuid") == 0 && sqlite3_column_type(st, 1) == SQLITE_BLOB &&
+        sqlite3_column_bytes(st, 1) == 16) {
+        memcpy(info->uuid, sqlite3_column_blob(st, 1), 16);
+        return HAS_UUID;
+    }
+    if (sqlite3_column_type(st, 1) != SQLITE_INTEGER)
+        return 0;
+    if (strcmp(k, "number") == 0) {
+        info->number = (uint64_t)v;
+        return HAS_NUMBER;
+    }
+    if (strcmp(k, "first_lsn") == 0) {
+        info->first_lsn = (uint64_t)v;
+        return HAS_FIRST;
+    }
+    if (strcmp(k, "after_lsn") == 0) {
+        info->after_lsn = (uint64_t)v;
+        return HAS_AFTER;
+    }
+    if (strcmp(k, "incompat") == 0) {
+        *incompat = v;
+        return HAS_INCOMPAT;
+    }
+    return take_limit(&info->limits, k, v);
+}
+
+static int read_meta(sqlite3 *db, uint64_t number, struct journal_info *ret, struct err *err)
+{
+    const uint32_t must = HAS_UUID | HAS_NUMBER | HAS_INCOMPAT | all_limits();
+    struct journal_info info = {};
+    int64_t incompat = 0;
+    uint32_t has = 0;
+    sqlite3_stmt *st = NULL;
+    int r = sqlite3_prepare_v2(db, "SELECT k, v FROM meta", -1, &st, NULL);
+
+    while (r == SQLITE_OK || r == SQLITE_ROW) {
+        r = sqlite3_step(st);
+        if (r == SQLITE_ROW)
+            has |= take_meta(st, &info, &incompat);
+    }
+    if (r != SQLITE_DONE) {
+        r = fail(err, db, number, "meta");
+        (void)sqlite3_finalize(st);
+        return r;
+    }
+    (void)sqlite3_finalize(st);
+    if (incompat != 0)
+        return err_set(err, -EPROTO,
+                       "journal/%" PRIu64 ".db needs features %#" PRIx64
+                       " beyond format %d of this program: start a newer one",
+                       number, (uint64_t)incompat, JOURNAL_FORMAT);
+    if ((has & must) != must || !(has & HAS_FIRST) != !(has & HAS_AFTER))
+        return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db: meta is not complete", number);
+    if (info.number != number)
+        return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db says that it is number %" PRIu64,
+                       number, info.number);
+    info.used = has & HAS_FIRST;
+    *ret = info;
+    return 0;
+}
+
+int journal_info(const char *path, uint64_t number, struct journal_info *ret, struct err *err)
+{
+    sqlite3 *db = NULL;
+    int r;
+
+    TRY(open_read(path, number, &db, err));
+    r = check_format(db, number, err);
+    if (r == 0)
+        r = read_meta(db, number, ret, err);
+    (void)sqlite3_close(db);
+    return r;
+}
+
+static bool take_row(sqlite3_stmt *st, struct journal_row *row, uint64_t *ret_sum)
+{
+    const void *agent = sqlite3_column_blob(st, 1), *boot = sqlite3_column_blob(st, 2);
+    const void *payload = sqlite3_column_blob(st, 7);
+
+    *row = (struct journal_row){.lsn = (uint64_t)sqlite3_column_int64(st, 0),
+                                .seq = (uint64_t)sqlite3_column_int64(st, 3),
+                                .received = {sqlite3_column_int64(st, 4)},
+                                .content = (uint64_t)sqlite3_column_int64(st, 5),
+                                .payload = {payload, (size_t)sqlite3_column_bytes(st, 7)}};
+    *ret_sum = (uint64_t)sqlite3_column_int64(st, 6);
+    if (!agent || sqlite3_column_bytes(st, 1) != 16 || !boot || sqlite3_column_bytes(st, 2) != 16)
+        return false;
+    memcpy(row->agent, agent, 16);
+    memcpy(row->boot, boot, 16);
+    return true;
+}
+
+static int read_rows(sqlite3 *db, uint64_t number, journal_row_fn *fn, void *ctx, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int r = sqlite3_prepare_v2(db,
+                               "SELECT lsn, agent, boot, seq, received, content, sum, payload "
+                               "FROM batch ORDER BY lsn",
+                               -1, &st, NULL);
+    int out = 0;
+
+    while (out == 0 && (r == SQLITE_OK || r == SQLITE_ROW)) {
+        r = sqlite3_step(st);
+        if (r == SQLITE_ROW) {
+            struct journal_row row;
+            uint64_t sum;
+            bool ok = take_row(st, &row, &sum) && sum == journal_sum(number, &row);
+
+            out = fn(ctx, &row, ok, err);
+        }
+    }
+    if (out == 0 && r != SQLITE_DONE)
+        out = fail(err, db, number, "rows");
+    (void)sqlite3_finalize(st);
+    return out;
+}
+
+int journal_read(const char *path, uint64_t number, journal_row_fn *fn, void *ctx, struct err *err)
+{
+    sqlite3 *db = NULL;
+    int r;
+
+    TRY(open_read(path, number, &db, err));
+    r = read_rows(db, number, fn, ctx, err);
+    (void)sqlite3_close(db);
+    return r;
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+
+#include "storage/pool_private.h"
+
+struct pool_old {
+    struct pool_old *next;
+    void *block;
+    size_t n;
+};
+
+void pool_init(struct pool *p)
+{
+    *p = (struct pool){};
+    mutex_init(&p->mu);
+    arena_init(&p->fixed, SIZE_MAX);
+}
+
+static void free_old(struct pool *p, struct pool_old *o)
+{
+    while (o) {
+        struct pool_old *next = o->next;
+
+        pool_free(p, o->block, o->n);
+        free(o);
+        o = next;
+    }
+}
+
+void pool_deinit(struct pool *p)
+{
+    free_old(p, p->old);
+    p->old = NULL;
+    arena_deinit(&p->fixed);
+    mutex_deinit(&p->mu);
+}
+
+static void count(struct pool *p, size_t n)
+{
+    atomic_fetch_add_explicit(&p->used, n, memory_order_relaxed);
+}
+
+void *pool_fixed(struct pool *p, size_t n)
+{
+    void *m = arena_alloc(&p->fixed, n);
+
+    if (m)
+        count(p, (n + 15) & ~(size_t)15);
+    return m;
+}
+
+void *pool_block(struct pool *p, size_t n)
+{
+    void *m = mem_fail_now() ? NULL : calloc(1, n ? n : 1);
+
+    if (m)
+        count(p, n);
+    return m;
+}
+
+void pool_free(struct pool *p, void *block, size_t n)
+{
+    if (!block)
+        return;
+    free(block);
+    atomic_fetch_sub_explicit(&p->used, n, memory_order_relaxed);
+}
+
+void pool_retire(struct pool *p, void *block, size_t n)
+{
+    struct pool_old *o;
+    bool idle;
+
+    if (!block)
+        return;
+    mutex_lock(&p->mu);
+    idle = p->readers == 0;
+    if (!idle) {
+        o = xmalloc(sizeof *o);
+        *o = (struct pool_old){.next = p->old, .block = block, .n = n};
+        p->old = o;
+    }
+    mutex_unlock(&p->mu);
+    if (idle)
+        pool_free(p, block, n);
+}
+
+void pool_leave(struct pool *p)
+{
+    struct pool_old *old = NULL;
+
+    mutex_lock(&p->mu);
+    assert(p->readers > 0);
+    if (--p->readers == 0) {
+        old = p->old;
+        p->old = NULL;
+    }
+    mutex_unlock(&p->mu);
+    free_old(p, old);
+}
+
+void vec_init(struct vec *v, size_t size)
+{
+    *v = (struct vec){.size = (uint32_t)size};
+}
+
+void vec_deinit(struct vec *v, struct pool *p)
+{
+    pool_free(p, atomic_load_explicit(&v->p, memory_order_relaxed), (size_t)v->room * v->size);
+    *v = (struct vec){.size = v->size};
+}
+
+void *vec_push(struct vec *v, struct pool *p)
+{
+    if (v->n == v->room) {
+        void *old = atomic_load_explicit(&v->p, memory_order_relaxed);
+        uint32_t room = v->room ? 2 * v->room : 8;
+        void *new;
+
+        if (v->room > UINT32_MAX / 2)
+            return NULL;
+        new = pool_block(p, (size_t)room * v->size);
+        if (!new)
+            return NULL;
+        if (old)
+            memcpy(new, old, (size_t)v->n * v->size);
+        atomic_store_explicit(&v->p, new, memory_order_release);
+        pool_retire(p, old, (size_t)v->room * v->size);
+        v->room = room;
+    }
+    return vec_at(v, v->n++);
+}
+
+bool table_init(struct table *t, struct pool *p, size_t size)
+{
+    vec_init(&t->v, size);
+    map_init(&t->map, 0);
+    return vec_push(&t->v, p) != NULL;
+}
+
+void table_deinit(struct table *t, struct pool *p)
+{
+    vec_deinit(&t->v, p);
+    map_deinit(&t->map);
+}
+
+uint32_t table_find(const struct table *t, uint64_t hash, const void *key, table_eq_fn *eq)
+{
+    uint64_t first;
+    uint32_t i;
+
+    if (!map_get(&t->map, hash, &first))
+        return 0;
+    for (i = (uint32_t)first; i != 0; i = TABLE(t, struct link, i)->next) {
+        if (eq(vec_at(&t->v, i), key))
+            return i;
+    }
+    return 0;
+}
+
+uint32_t table_add(struct table *t, struct pool *p, uint64_t hash)
+{
+    uint32_t i = t->v.n;
+    uint64_t first = 0;
+    struct link *l;
+
+    (void)map_get(&t->map, hash, &first);
+    l = vec_push(&t->v, p);
+    if (!l)
+        return 0;
+    l->next = (uint32_t)first;
+    if (!pool_map_put(p, &t->map, hash, i)) {
+        t->v.n--;
+        *l = (struct link){};
+        return 0;
+    }
+    return i;
+}
+
+bool pool_map_put(struct pool *p, struct map *m, uint64_t key, uint64_t value)
+{
+    size_t before = map_bytes(m);
+
+    if (map_put(m, key, value) == MAP_FULL)
+        return false;
+    count(p, map_bytes(m) - before);
+    return true;
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/thread.h"
+
+/*
+ * Memory that one thread writes and many read without a lock.
+ *
+ * A vec is an array that grows by copying: readers that loaded the old copy go on reading it, since
+ * an element below the length they know never changes. The old copy is freed as soon as no reader
+ * is inside (pool_enter, pool_leave). Lengths are published by whoever owns the vec, behind the
+ * elements; the pointer may be younger than the length, never older.
+ *
+ * Sizes in bytes. Writer: one thread, that of the head. Failure: NULL, nothing changed.
+ */
+struct pool_old;
+
+struct pool {
+    struct mutex mu;
+    uint32_t readers;      /* under mu */
+    struct pool_old *old;  /* under mu: copies that a reader may still hold */
+    _Atomic uint64_t used; /* bytes of everything below */
+    struct arena fixed;    /* writer only: what lives as long as the store */
+};
+
+void pool_init(struct pool *p);
+void pool_deinit(struct pool *p);
+/* Zeroed memory for the life of the store. */
+void *pool_fixed(struct pool *p, size_t n);
+/* A zeroed block of its own, for pool_free(). */
+void *pool_block(struct pool *p, size_t n);
+void pool_free(struct pool *p, void *block, size_t n);
+/* A reader goes: the last one frees what was given up. */
+void pool_leave(struct pool *p);
+/* Give up a block that readers may hold. */
+void pool_retire(struct pool *p, void *block, size_t n);
+
+struct vec {
+    _Atomic(void *) p;
+    uint32_t n, room, size; /* n is the writer's; readers know theirs */
+};
+
+void vec_init(struct vec *v, size_t size);
+void vec_deinit(struct vec *v, struct pool *p);
+/* One more element, zeroed. */
+void *vec_push(struct vec *v, struct pool *p);
+
+static inline void *vec_at(const struct vec *v, uint32_t i)
+{
+    return (char *)atomic_load_explicit(&v->p, memory_order_acquire) + (size_t)i * v->size;
+}
+
+/* Element i as a T. */
+#define VEC(v, T, i) ((T *)vec_at((v), (i)))
+
+/*
+ * Entries that are equal are one entry: a vec whose elements begin with a struct link, and a map
+ * from hash to the first of those with that hash. Entry 0 means "none" and is never found. Readers
+ * know the vec; find and add belong to the writer.
+ */
+struct link {
+    uint32_t next;
+};
+
+typedef bool table_eq_fn(const void *entry, const void *key);
+
+struct table {
+    struct vec v;
+    struct map map;
+};
+
+[[nodiscard]] bool table_init(struct table *t, struct pool *p, size_t size);
+void table_deinit(struct table *t, struct pool *p);
+/* The entry equal to key, or 0. */
+uint32_t table_find(const struct table *t, uint64_t hash, const void *key, table_eq_fn *eq);
+/* A new entry, zeroed but for its link; 0 when memory is short. */
+uint32_t table_add(struct table *t, struct pool *p, uint64_t hash);
+
+#define TABLE(t, T, i) VEC(&(t)->v, T, (i))
+
+/* map_put, counted in the pool. */
+[[nodiscard]] bool pool_map_put(struct pool *p, struct map *m, uint64_t key, uint64_t value);

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Opening a directory that someone left, perhaps in the middle of a write.
+ *
+ *   1. LOCK, so that nobody else writes.
+ *   2. Every journal and its -wal is fsynced: what a killed server committed may sit in the page
+ *      cache only, while a sender is about to be told "duplicate" for it.
+ *   3. All formats are looked at before anything is changed: a newer one ends the start.
+ *   4. Files are read by number, rows by LSN, each decoded by the caller under the limits of its
+ *      file. Rows beyond the next file's after_lsn were never acknowledged: they are passed over.
+ *      Rows that are missing below it were: a gap is damage.
+ *   5. Writing begins in a new file, whose number is above any that was seen.
+ *
+ * Damage ends nothing. A file of which nothing can be read moves to quarantine/. One with some good
+ * rows stays, unwritten; each bad row of it is copied to quarantine/, counted replay_failed, and
+ * its identity stays unknown, so that a resend is stored.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "storage/store_private.h"
+
+#define DECODE_ARENA ((size_t)1 << 30)
+
+struct file {
+    uint64_t number;
+    struct journal_info info;
+    int state; /* of journal_info() */
+    struct err err;
+    bool unused; /* prepared, never written: its -wal is there and empty */
+};
+
+struct replay {
+    struct store *s;
+    struct file *file;
+    uint32_t n;
+    const struct file *now; /* being read */
+    uint64_t skip_after;    /* rows beyond were never acknowledged */
+    uint64_t rows, last_lsn;
+    real_ns last_received;
+    struct arena arena;
+    struct err *err; /* the first damage */
+    bool partial;
+};
+
+static char *path_of(const char *dir, const char *sub, uint64_t number, const char *end)
+{
+    char *p = NULL;
+
+    return asprintf(&p, "%s/%s%" PRIu64 ".db%s", dir, sub, number, end) < 0 ? NULL : p;
+}
+
+/* ---- damage -------------------------------------------------------------------------------- */
+
+static void lost(struct replay *p, struct interval t, uint64_t n, const struct err *why)
+{
+    struct store *s = p->s;
+    struct store_lost *v;
+    char *text = strdup(why->msg);
+
+    p->partial = true;
+    atomic_fetch_add(&s->replay_failed, n);
+    if (p->err && p->err->code == 0)
+        *p->err = *why;
+    v = realloc(s->lost, (s->n_lost + 1) * sizeof *v);
+    if (v)
+        s->lost = v;
+    if (!v || !text) {
+        free(text);
+        return;
+    }
+    v[s->n_lost++] = (struct store_lost){.t = t, .what = str_c(text)};
+}
+
+/* What was lost arrived between the row before and about then. */
+static struct interval lost_between(const struct replay *p, real_ns until)
+{
+    real_ns from = p->last_received.v ? p->last_received : (real_ns){until.v - 60 * NS_PER_S};
+
+    if (from.v > until.v)
+        from = until;
+    return (struct interval){from, {until.v + 1}};
+}
+
+static int quarantine_dir(const struct store *s)
+{
+    if (mkdirat(s->dir_fd, "quarantine", 0700) != 0 && errno != EEXIST)
+        return -1;
+    return openat(s->dir_fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* The payload of a bad row, once. */
+static void copy_row(const struct store *s, uint64_t number, const struct journal_row *row)
+{
+    char name[64];
+    int dir = quarantine_dir(s), fd;
+
+    (void)snprintf(name, sizeof name, "journal-%" PRIu64 "-lsn-%" PRIu64 ".batch", number,
+                   row->lsn);
+    fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        if (row->payload.n && write(fd, row->payload.p, row->payload.n) != (ssize_t)row->payload.n)
+            (void)unlinkat(dir, name, 0); /* no room: the row is still in its file */
+        (void)close(fd);
+    }
+    if (dir >= 0)
+        (void)close(dir);
+}
+
+/* journal/N.db and its -wal become quarantine/journal-N.db.SECONDS. */
+static void set_aside(const struct store *s, uint64_t number)
+{
+    static const char *const end[] = {"", "-wal"};
+    int dir = quarantine_dir(s);
+
+    for (size_t i = 0; dir >= 0 && i < 2; i++) {
+        char from[64], to[96];
+
+        (void)snprintf(from, sizeof from, "%" PRIu64 ".db%s", number, end[i]);
+        (void)snprintf(to, sizeof to, "journal-%" PRIu64 ".db%s.%" PRId64, number, end[i],
+                       store_now(s).v / NS_PER_S);
+        (void)renameat(s->journal_fd, from, dir, to);
+    }
+    if (dir >= 0) {
+        (void)fsync(dir);
+        (void)close(dir);
+        (void)fsync(s->journal_fd);
+    }
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+static int lock(struct store *s, struct err *err)
+{
+    s->lock_fd = openat(s->dir_fd, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0 && errno == EROFS)
+        s->lock_fd = openat(s->dir_fd, "LOCK", O_RDONLY | O_CLOEXEC);
+    if (s->lock_fd < 0) {
+        store_set_state(s, errno == ENOSPC ? STORE_FULL : STORE_READ_ONLY,
+                        errno == ENOSPC ? "no space left on the device"
+                                        : "the directory cannot be written");
+        return 0;
+    }
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return err_set(err, -EBUSY, "%s: another process has it open (LOCK)", s->dir);
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct file *x = a, *y = b;
+
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* "12.db" and all that begins so: the number of the file is taken. */
+static bool number_of(const char *name, uint64_t *ret, bool *ret_main)
+{
+    struct str s = str_c(name);
+    size_t dot = str_find(s, '.');
+
+    if (dot == SIZE_MAX || !str_u64(str_to(s, dot), ret))
+        return false;
+    *ret_main = str_eq(str_from(s, dot), STR(".db"));
+    return true;
+}
+
+static int list(struct replay *p, struct err *err)
+{
+    struct store *s = p->s;
+    DIR *d = opendir(s->journal_dir);
+    const struct dirent *e;
+
+    if (!d)
+        return err_set(err, -errno, "%s: %m", s->journal_dir);
+    errno = 0;
+    while ((e = readdir(d))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+        uint64_t number;
+        bool is_main;
+        struct file *f;
+
+        if (!number_of(e->d_name, &number, &is_main))
+            continue;
+        if (number >= s->next_number)
+            s->next_number = number + 1;
+        if (!is_main)
+            continue;
+        f = realloc(p->file, (p->n + 1) * sizeof *f);
+        if (!f) {
+            (void)closedir(d);
+            return err_set(err, -ENOMEM, "%s: memory is short", s->journal_dir);
+        }
+        p->file = f;
+        f[p->n++] = (struct file){.number = number};
+    }
+    (void)closedir(d);
+    if (p->n > 0)
+        qsort(p->file, p->n, sizeof *p->file, by_number);
+    return 0;
+}
+
+static void sync_file(const struct store *s, uint64_t number, const char *end)
+{
+    char name[64];
+    int fd;
+
+    (void)snprintf(name, sizeof name, "%" PRIu64 ".db%s", number, end);
+    fd = openat(s->journal_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+static bool wal_is_empty(const struct store *s, uint64_t number)
+{
+    struct stat st;
+    char name[64];
+
+    (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
+    return fstatat(s->journal_fd, name, &st, 0) == 0 && st.st_size == 0;
+}
+
+static int look(struct replay *p, struct err *err)
+{
+    struct store *s = p->s;
+
+    for (uint32_t i = 0; i < p->n; i++) {
+        sync_file(s, p->file[i].number, "");
+        sync_file(s, p->file[i].number, "-wal");
+    }
+    (void)fsync(s->journal_fd);
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct file *f = &p->file[i];
+        char *path = path_of(s->journal_dir, "", f->number, "");
+
+        if (!path)
+            return err_set(err, -ENOMEM, "memory is short");
+        f->state = journal_info(path, f->number, &f->info, &f->err);
+        free(path);
+        if (f->state == -EPROTO || f->state == -ENOMEM) {
+            if (err)
+                *err = f->err;
+            return f->state;
+        }
+        f->unused = f->state == 0 && !f->info.used && wal_is_empty(s, f->number);
+    }
+    return 0;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+static void bad_row(struct replay *p, const struct journal_row *row, const struct err *why)
+{
+    copy_row(p->s, p->now->number, row);
+    lost(p, lost_between(p, row->received), 1, why);
+}
+
+static int apply_row(struct replay *p, const struct journal_row *row, struct err *err)
+{
+    struct store *s = p->s;
+    const struct store_entry e = {.lsn = row->lsn,
+                                  .received = row->received,
+                                  .limits = &p->now->info.limits,
+                                  .payload = row->payload};
+    struct batch b = {};
+    struct err why = {};
+    struct append *flight;
+    int r;
+
+    arena_reset(&p->arena);
+    r = s->conf.decode(s->conf.decode_ctx, &e, &p->arena, &b, &why);
+    if (r < 0) {
+        struct err full = {};
+
+        (void)err_set(&full, -EBADMSG, "journal/%" PRIu64 ".db: lsn %" PRIu64 ": %s",
+                      p->now->number, row->lsn, why.msg[0] ? why.msg : "does not decode");
+        bad_row(p, row, &full);
+        return 0;
+    }
+    /* identity is what the journal says: a decoder may leave it out */
+    memcpy(b.id.agent, row->agent, 16);
+    memcpy(b.id.boot, row->boot, 16);
+    b.id.seq = row->seq;
+    b.id.content = row->content;
+    b.received = row->received;
+    if (!identity_none(row->agent)) {
+        r = identity_claim(&s->identity, &b.id, row->received, NULL, &flight);
+        if (r < 0)
+            return err_set(err, r, "memory is short");
+        if (r == IDENTITY_DUPLICATE || r == IDENTITY_CONFLICT)
+            return 0; /* not acknowledged under this LSN */
+    }
+    TRY(head_apply(&s->head, &b, row->lsn, &p->now->info.limits, err));
+    atomic_fetch_add(&s->journal_total, row->payload.n);
+    return 0;
+}
+
+static int on_row(void *ctx, const struct journal_row *row, bool ok, struct err *err)
+{
+    struct replay *p = ctx;
+
+    if (row->lsn > p->skip_after)
+        return 0;
+    p->rows++;
+    if (row->lsn > p->last_lsn)
+        p->last_lsn = row->lsn;
+    if (!ok) {
+        struct err why = {};
+
+        (void)err_set(&why, -EBADMSG, "journal/%" PRIu64 ".db: lsn %" PRIu64 ": wrong checksum",
+                      p->now->number, row->lsn);
+        bad_row(p, row, &why);
+        return 0;
+    }
+    TRY(apply_row(p, row, err));
+    p->last_received = row->received;
+    return 0;
+}
+
+/* Rows that must be there before file f and are not. */
+static void check_gap(struct replay *p, const struct file *f)
+{
+    struct err why = {};
+
+    if (!f->info.used || f->info.after_lsn <= p->last_lsn)
+        return;
+    (void)err_set(&why, -EBADMSG,
+                  "journals before %" PRIu64 ".db: lsn %" PRIu64 " to %" PRIu64 " are gone",
+                  f->number, p->last_lsn + 1, f->info.after_lsn);
+    lost(p, lost_between(p, store_now(p->s)), f->info.after_lsn - p->last_lsn, &why);
+    p->last_lsn = f->info.after_lsn;
+}
+
+/* after_lsn of the first used file behind file i: what of it was acknowledged. */
+static uint64_t acknowledged(const struct replay *p, uint32_t i)
+{
+    for (uint32_t k = i + 1; k < p->n; k++) {
+        if (p->file[k].state == 0 && p->file[k].info.used)
+            return p->file[k].info.after_lsn;
+    }
+    return UINT64_MAX;
+}
+
+static int replay_file(struct replay *p, uint32_t i, struct err *err)
+{
+    struct file *f = &p->file[i];
+    char *path = path_of(p->s->journal_dir, "", f->number, "");
+    struct err why = {};
+    int r = f->state;
+
+    if (!path)
+        return err_set(err, -ENOMEM, "memory is short");
+    p->now = f;
+    p->skip_after = acknowledged(p, i);
+    p->rows = 0;
+    if (r == 0)
+        check_gap(p, f);
+    else
+        why = f->err;
+    if (r == 0)
+        r = journal_read(path, f->number, on_row, p, &why);
+    free(path);
+    if (r == -ENOMEM) {
+        if (err)
+            *err = why;
+        return r;
+    }
+    if (r != 0) {
+        lost(p, lost_between(p, store_now(p->s)), 1, &why);
+        if (r == -EBADMSG && p->rows == 0)
+            set_aside(p->s, f->number);
+    }
+    return 0;
+}
+
+static void remove_unused(const struct replay *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        char name[64];
+
+        if (!p->file[i].unused)
+            continue;
+        (void)snprintf(name, sizeof name, "%" PRIu64 ".db", p->file[i].number);
+        (void)unlinkat(p->s->journal_fd, name, 0);
+        (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", p->file[i].number);
+        (void)unlinkat(p->s->journal_fd, name, 0);
+    }
+}
+
+static int replay(struct replay *p, struct err *err)
+{
+    struct store *s = p->s;
+
+    TRY(list(p, err));
+    TRY(look(p, err));
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!p->file[i].unused)
+            TRY(replay_file(p, i, err));
+    }
+    s->acked_lsn = p->last_lsn;
+    s->next_lsn = p->last_lsn + 1;
+    remove_unused(p);
+    return 0;
+}
+
+int recover(struct store *s, struct err *err)
+{
+    struct replay p = {.s = s, .err = err};
+    int r;
+
+    s->next_number = 1;
+    s->next_lsn = 1;
+    TRY(lock(s, err));
+    if (mkdirat(s->dir_fd, "journal", 0700) == 0) {
+        (void)fsync(s->dir_fd);
+    } else if (errno != EEXIST) {
+        store_set_state(s, errno == ENOSPC ? STORE_FULL : STORE_READ_ONLY,
+                        errno == ENOSPC ? "no space left on the device"
+                                        : "the directory cannot be written");
+    }
+    s->journal_fd = openat(s->dir_fd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->journal_fd < 0 && errno == ENOENT)
+        return 0; /* nothing there, nothing can be made */
+    if (s->journal_fd < 0)
+        return err_set(err, -errno, "%s: %m", s->journal_dir);
+    arena_init(&p.arena, DECODE_ARENA);
+    r = replay(&p, err);
+    arena_deinit(&p.arena);
+    free(p.file);
+    return r == 0 && p.partial ? STORE_PARTIAL : r;
+}

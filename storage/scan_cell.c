@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "storage/scan_private.h"
+
+/* Up to so many cells at once, each is an array over all nodes; beyond, a table of those met. */
+#define DENSE_CELLS 4u
+
+static bool eq_cell(const void *entry, const void *key)
+{
+    const struct scan_cell *a = ((const struct scan_cell_ref *)entry)->cell, *b = key;
+
+    return a->side == b->side && a->group == b->group && a->bucket == b->bucket && a->den == b->den;
+}
+
+static int short_of(struct scan_worker *w)
+{
+    return err_set(&w->err, -ENOMEM, "query: mem_max of %" PRIu64 " bytes reached",
+                   w->sc->q->mem_max ? w->sc->q->mem_max : w->sc->v->s->conf.mem_query);
+}
+
+static bool arrays(struct scan_worker *w, struct scan_cell *c, uint32_t room)
+{
+    struct scan_cell old = *c;
+
+    c->count = arena_array(&w->mem, uint64_t, room);
+    c->sum = old.wide ? NULL : arena_array(&w->mem, int64_t, room);
+    c->wide = old.wide ? arena_array(&w->mem, unit_i128, room) : NULL;
+    c->node = c->dense ? NULL : arena_array(&w->mem, uint32_t, room);
+    c->var = old.var ? arena_array(&w->mem, double, room) : NULL;
+    if (!c->count || (!c->sum && !c->wide) || (!c->dense && !c->node) || (old.var && !c->var))
+        return false;
+    if (old.n > 0 && !c->dense) {
+        memcpy(c->count, old.count, old.n * sizeof *c->count);
+        memcpy(c->node, old.node, old.n * sizeof *c->node);
+        if (old.wide)
+            memcpy(c->wide, old.wide, old.n * sizeof *c->wide);
+        else
+            memcpy(c->sum, old.sum, old.n * sizeof *c->sum);
+        if (old.var)
+            memcpy(c->var, old.var, old.n * sizeof *c->var);
+    }
+    c->room = room;
+    return true;
+}
+
+static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell *key, uint64_t hash)
+{
+    const struct store_query *q = w->sc->q;
+    struct scan_cell *c = arena_new(&w->mem, struct scan_cell);
+    uint32_t i = c ? table_add(&w->cell, &w->pool, hash) : 0;
+
+    if (!i)
+        return NULL;
+    *c = *key;
+    c->dense = q->want == STORE_TOTALS || w->cell.v.n <= DENSE_CELLS + 1;
+    map_init(&c->at, 0);
+    TABLE(&w->cell, struct scan_cell_ref, i)->cell = c;
+    if (!arrays(w, c, !c->dense ? 16 : q->want == STORE_TOTALS ? 1 : w->n_node))
+        return NULL;
+    c->n = c->dense ? c->room : 0;
+    return c;
+}
+
+static struct scan_cell *cell_of(struct scan_worker *w, const struct scan_cell *key)
+{
+    const uint64_t field[4] = {(uint64_t)key->side << 32 | key->group, key->bucket,
+                               (uint64_t)key->den, 0};
+    uint64_t hash;
+    uint32_t i;
+
+    if (w->last && w->last->side == key->side && w->last->group == key->group &&
+        w->last->bucket == key->bucket && w->last->den == key->den)
+        return w->last;
+    hash = hash_bytes(field, sizeof field);
+    i = table_find(&w->cell, hash, key, eq_cell);
+    w->last = i ? TABLE(&w->cell, struct scan_cell_ref, i)->cell : new_cell(w, key, hash);
+    return w->last;
+}
+
+static bool place_of(struct scan_worker *w, struct scan_cell *c, uint32_t node, uint32_t *ret)
+{
+    uint64_t *at;
+
+    if (c->dense) {
+        *ret = w->sc->q->want == STORE_TOTALS ? 0 : node;
+        return true;
+    }
+    switch (map_at(&c->at, node, &at)) {
+    case MAP_FOUND:
+        *ret = (uint32_t)*at;
+        return true;
+    case MAP_FULL:
+        return false;
+    case MAP_ADDED:
+        break;
+    }
+    /* its table is memory of the query as well */
+    if (map_bytes(&c->at) > w->sc->mem_max || (c->n == c->room && !arrays(w, c, 2 * c->room)))
+        return false;
+    *at = c->n;
+    c->node[c->n] = node;
+    *ret = c->n++;
+    return true;
+}
+
+static bool widen(struct scan_worker *w, struct scan_cell *c)
+{
+    c->wide = arena_array(&w->mem, unit_i128, c->room);
+    for (uint32_t i = 0; c->wide && i < c->n; i++)
+        c->wide[i] = c->sum[i];
+    return c->wide != NULL;
+}
+
+static bool add_var(struct scan_worker *w, struct scan_cell *c, uint32_t at, double var)
+{
+    if (isnan(var)) {
+        c->var_missing = true;
+        return true;
+    }
+    if (!c->var)
+        c->var = arena_array(&w->mem, double, c->room);
+    if (!c->var)
+        return false;
+    c->var[at] += var;
+    return true;
+}
+
+int scan_cell_add(struct scan_worker *w, uint32_t side, uint32_t group, uint32_t bucket,
+                  int64_t den, const struct scan_row *row, unit_i128 value)
+{
+    const struct scan_cell key = {.side = side, .group = group, .bucket = bucket, .den = den};
+    struct scan_cell *c = cell_of(w, &key);
+    uint32_t at;
+
+    if (!c || !place_of(w, c, row->node, &at) || !add_var(w, c, at, row->var))
+        return short_of(w);
+    c->count_unknown |= row->count == 0;
+    c->count[at] += row->count;
+    if (!c->wide) {
+        int64_t sum;
+
+        if (value <= INT64_MAX && !__builtin_add_overflow(c->sum[at], (int64_t)value, &sum)) {
+            c->sum[at] = sum;
+            return 0;
+        }
+        if (!widen(w, c))
+            return short_of(w);
+    }
+    c->wide[at] += value;
+    return 0;
+}
+
+/* ---- handing out --------------------------------------------------------------------------- */
+
+static int by_node(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sparse: node << 32 | place, sorted. Dense: those that hold something. */
+static uint64_t *order(struct scan_worker *w, const struct scan_cell *c, uint32_t *ret_n)
+{
+    uint64_t *v = arena_array(&w->mem, uint64_t, c->n);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; v && i < c->n; i++) {
+        if (c->dense && c->count[i] == 0 && (c->wide ? c->wide[i] == 0 : c->sum[i] == 0))
+            continue;
+        v[n++] = (uint64_t)(c->dense ? i : c->node[i]) << 32 | i;
+    }
+    if (v && !c->dense && n > 0)
+        qsort(v, n, sizeof *v, by_node);
+    *ret_n = n;
+    return v;
+}
+
+static int emit(struct scan_worker *w, struct scan_cell *c)
+{
+    struct store_share sh = {.trie = w->trie,
+                             .side = c->side,
+                             .group = c->group,
+                             .bucket = c->bucket,
+                             .count_unknown = c->count_unknown,
+                             .den_ms = c->den};
+    uint32_t n;
+    uint64_t *at = order(w, c, &n);
+    uint32_t *node = arena_array(&w->mem, uint32_t, n);
+    uint64_t *count = arena_array(&w->mem, uint64_t, n);
+    int64_t *sum = c->wide ? NULL : arena_array(&w->mem, int64_t, n);
+    unit_i128 *wide = c->wide ? arena_array(&w->mem, unit_i128, n) : NULL;
+    double *var = c->var && !c->var_missing ? arena_array(&w->mem, double, n) : NULL;
+
+    if (!at || !node || !count || (!sum && !wide) || (c->var && !c->var_missing && !var))
+        return short_of(w);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = (uint32_t)at[i];
+
+        node[i] = (uint32_t)(at[i] >> 32);
+        count[i] = c->count[k];
+        if (wide)
+            wide[i] = c->wide[k];
+        else
+            sum[i] = c->sum[k];
+        if (var)
+            var[i] = c->var[k];
+    }
+    if (n == 0)
+        return 0;
+    sh.n = n;
+    sh.node = node;
+    sh.count = count;
+    sh.sum = (struct weights){.type = w->sc->type, .n = n, .v = sum, .wide = wide};
+    sh.var = var;
+    return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
+}
+
+int scan_cell_emit(struct scan_worker *w)
+{
+    for (uint32_t i = 1; i < w->cell.v.n; i++) {
+        struct scan_cell *c = TABLE(&w->cell, struct scan_cell_ref, i)->cell;
+
+        TRY(emit(w, c));
+    }
+    return 0;
+}
+
+void scan_cell_drop(struct scan_worker *w)
+{
+    for (uint32_t i = 1; i < w->cell.v.n; i++) {
+        struct scan_cell_ref *ref = TABLE(&w->cell, struct scan_cell_ref, i);
+
+        if (ref->cell)
+            map_deinit(&ref->cell->at);
+        *ref = (struct scan_cell_ref){};
+    }
+    if (w->cell.v.n > 1)
+        w->cell.v.n = 1;
+    map_clear(&w->cell.map);
+    w->last = NULL;
+    arena_reset(&w->mem);
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "storage/scan_private.h"
+
+/* Number of a text in b->text; UINT32_MAX: memory is short. */
+static uint32_t number_of(struct scan *sc, struct scan_by *b, struct map *by_hash, struct str s)
+{
+    struct str *e;
+    uint64_t *at;
+    uint64_t h = hash_str(s);
+
+    for (;; h++) { /* of two texts with one hash the second takes the next key */
+        switch (map_at(by_hash, h, &at)) {
+        case MAP_FULL:
+            return UINT32_MAX;
+        case MAP_FOUND:
+            if (str_eq(*VEC(&b->text, struct str, (uint32_t)*at), s))
+                return (uint32_t)*at;
+            continue;
+        case MAP_ADDED:
+            break;
+        }
+        break;
+    }
+    *at = b->text.n;
+    e = vec_push(&b->text, &sc->pool);
+    if (!e)
+        return UINT32_MAX;
+    *e = s.n ? arena_str(sc->tmp, s) : (struct str){};
+    return s.n && !e->p ? UINT32_MAX : b->text.n - 1;
+}
+
+static uint32_t *numbers_of_threads(struct scan *sc, struct scan_by *b)
+{
+    uint32_t n = sc->v->snap.thread;
+    uint32_t *num = arena_array(sc->tmp, uint32_t, n);
+    struct map by_hash;
+    char buf[24];
+
+    map_init(&by_hash, 0);
+    for (uint32_t i = 0; num && i < n; i++) {
+        num[i] = number_of(sc, b, &by_hash, attr_text(sc->v, b->attr, i, 0, buf));
+        if (num[i] == UINT32_MAX)
+            num = NULL;
+    }
+    map_deinit(&by_hash);
+    return num;
+}
+
+int scan_group_plan(struct scan *sc, struct err *err)
+{
+    const struct store_query *q = sc->q;
+
+    if (q->n_by > STORE_BY_MAX)
+        return err_set(err, -EINVAL, "group by: %u names, limit %u", q->n_by, STORE_BY_MAX);
+    vec_init(&sc->out, sizeof(struct store_group));
+    if (!table_init(&sc->group, &sc->pool, sizeof(struct scan_group)))
+        return no_memory(err);
+    for (uint32_t k = 0; k < q->n_by; k++) {
+        struct scan_by *b = &sc->by[k];
+        uint32_t *num;
+
+        vec_init(&b->text, sizeof(struct str));
+        b->attr = attr_of(q->by[k]);
+        if (b->attr == ATTR_CPU)
+            continue;
+        if (b->attr == ATTR_NONE) {
+            num = arena_array(sc->tmp, uint32_t, sc->v->snap.series);
+            for (uint32_t i = 1; num && i < sc->v->snap.series; i++) {
+                const struct head_series *s = TABLE(&sc->v->h->series, struct head_series, i);
+
+                (void)label_of(sc->v, s->labels, q->by[k], &num[i]);
+            }
+        } else {
+            num = numbers_of_threads(sc, b);
+        }
+        if (!num)
+            return no_memory(err);
+        b->num = num;
+    }
+    return 0;
+}
+
+void scan_group_free(struct scan *sc)
+{
+    table_deinit(&sc->group, &sc->pool);
+    vec_deinit(&sc->out, &sc->pool);
+    for (uint32_t k = 0; k < STORE_BY_MAX; k++)
+        vec_deinit(&sc->by[k].text, &sc->pool);
+}
+
+static bool eq_group(const void *entry, const void *key)
+{
+    return memcmp(((const struct scan_group *)entry)->num, key,
+                  sizeof((struct scan_group *)NULL)->num) == 0;
+}
+
+static struct str text_of(const struct scan *sc, uint32_t k, uint32_t num, char buf[static 24])
+{
+    const struct scan_by *b = &sc->by[k];
+
+    if (b->attr == ATTR_NONE)
+        return head_str(sc->v->h, num);
+    if (b->attr == ATTR_CPU)
+        return attr_text(sc->v, ATTR_CPU, 0, num, buf);
+    return *VEC(&b->text, struct str, num);
+}
+
+/* The group asked for that has these texts, or STORE_REST. */
+static uint32_t asked_for(const struct scan *sc, const struct str *value)
+{
+    for (uint32_t i = 0; i < sc->q->n_group; i++) {
+        bool same = true;
+
+        for (uint32_t k = 0; same && k < sc->q->n_by; k++)
+            same = str_eq(sc->q->group[i].value[k], value[k]);
+        if (same)
+            return i;
+    }
+    return STORE_REST;
+}
+
+static bool add_group(struct scan *sc, const uint32_t num[STORE_BY_MAX], uint64_t hash,
+                      uint32_t *ret)
+{
+    char buf[STORE_BY_MAX][24];
+    struct store_group g = {};
+    struct store_group *out;
+    struct scan_group *e;
+    uint32_t i;
+
+    for (uint32_t k = 0; k < sc->q->n_by; k++)
+        g.value[k] = text_of(sc, k, num[k], buf[k]);
+    if (sc->q->n_group > 0) {
+        *ret = asked_for(sc, g.value);
+    } else {
+        for (uint32_t k = 0; k < sc->q->n_by; k++) {
+            if (g.value[k].n == 0)
+                continue;
+            g.value[k] = arena_str(sc->q->arena, g.value[k]);
+            if (!g.value[k].p)
+                return false;
+        }
+        out = vec_push(&sc->out, &sc->pool);
+        if (!out)
+            return false;
+        *out = g;
+        *ret = sc->out.n - 1;
+    }
+    i = table_add(&sc->group, &sc->pool, hash);
+    if (!i)
+        return false;
+    e = TABLE(&sc->group, struct scan_group, i);
+    memcpy(e->num, num, sizeof e->num);
+    e->out = *ret;
+    return true;
+}
+
+static bool shared_group(struct scan *sc, const uint32_t num[STORE_BY_MAX], uint64_t hash,
+                         uint32_t *ret)
+{
+    bool ok = true;
+    uint32_t i;
+
+    mutex_lock(&sc->mu);
+    i = table_find(&sc->group, hash, num, eq_group);
+    if (i)
+        *ret = TABLE(&sc->group, struct scan_group, i)->out;
+    else
+        ok = add_group(sc, num, hash, ret);
+    mutex_unlock(&sc->mu);
+    return ok;
+}
+
+int scan_group_of(struct scan_worker *w, const struct scan_row *row, uint32_t *ret)
+{
+    struct scan *sc = w->sc;
+    uint32_t num[STORE_BY_MAX] = {}, i;
+    struct scan_group *e;
+    uint64_t hash;
+
+    if (sc->q->n_by == 0) {
+        *ret = 0;
+        return 0;
+    }
+    for (uint32_t k = 0; k < sc->q->n_by; k++) {
+        const struct scan_by *b = &sc->by[k];
+
+        if (b->attr == ATTR_CPU)
+            num[k] = row->cpu;
+        else
+            num[k] = b->num[b->attr == ATTR_NONE ? row->series : row->thread];
+    }
+    hash = hash_bytes(num, sizeof num);
+    i = table_find(&w->group, hash, num, eq_group);
+    if (i) {
+        *ret = TABLE(&w->group, struct scan_group, i)->out;
+        return 0;
+    }
+    if (!shared_group(sc, num, hash, ret))
+        return no_memory(&w->err);
+    i = table_add(&w->group, &w->pool, hash);
+    if (!i)
+        return no_memory(&w->err);
+    e = TABLE(&w->group, struct scan_group, i);
+    memcpy(e->num, num, sizeof num);
+    e->out = *ret;
+    return 0;
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Levels. A reading is a record of coverage: its rows hold over the record's [t0, t1). Time is cut
+ * at whole milliseconds, so that the parts of a range add up.
+ *   average  each row weighs the milliseconds that its reading holds in the bucket; the share says
+ *            by how many its series was covered there
+ *   now      of each scope the last reading that touches the bucket; not one that ended more than
+ *            its own length before the newest of its label set: that process is gone
+ *   at       the readings that held at the instant
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storage/scan_private.h"
+
+static int64_t add_ns(int64_t t, int64_t step, uint32_t n)
+{
+    int64_t d, r;
+
+    if (__builtin_mul_overflow(step, (int64_t)n, &d) || __builtin_add_overflow(t, d, &r))
+        return INT64_MAX;
+    return r;
+}
+
+int64_t scan_edge(const struct scan *sc, const struct scan_side *side, uint32_t b)
+{
+    if (b >= sc->n_bucket)
+        return ms_floor(side->range.t1);
+    return ms_floor((real_ns){add_ns(side->range.t0.v, sc->q->bucket_ns, b)});
+}
+
+struct span {
+    int64_t lo, hi; /* ms */
+};
+
+static int by_lo(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+
+    return (x->lo > y->lo) - (x->lo < y->lo);
+}
+
+struct spans {
+    uint32_t n, room;
+    struct span *v;
+};
+
+static bool add_span(struct arena *tmp, struct spans *l, struct span s)
+{
+    if (l->n == l->room) {
+        uint32_t room = l->room ? 2 * l->room : 64;
+        struct span *v = arena_array(tmp, struct span, room);
+
+        if (!v)
+            return false;
+        if (l->n)
+            memcpy(v, l->v, l->n * sizeof *v);
+        l->v = v;
+        l->room = room;
+    }
+    l->v[l->n++] = s;
+    return true;
+}
+
+/* Covered stretches of a series, from all scopes that cover it. */
+static bool spans_of(struct scan *sc, const struct scan_side *side, const struct head_series *s,
+                     struct spans *ret)
+{
+    const struct store_view *v = sc->v;
+    int64_t lo = ms_floor(side->range.t0), hi = ms_floor(side->range.t1);
+
+    ret->n = 0;
+    for (uint32_t i = 1; i < v->snap.scope; i++) {
+        const struct head_scope *scope = TABLE(&v->h->scope, struct head_scope, i);
+        const struct head_cover *c;
+        uint32_t at;
+
+        if (scope->type != sc->type ||
+            !dict_labels_within(head_labels(v->h, scope->labels), head_labels(v->h, s->labels)))
+            continue;
+        for (c = cover_last(v, scope, &at); c; c = cover_prev(v, c, &at)) {
+            struct span x = {ms_floor(c->t.t0), ms_floor(c->t.t1)};
+
+            x.lo = x.lo < lo ? lo : x.lo;
+            x.hi = x.hi > hi ? hi : x.hi;
+            if (c->state == SOURCE_OK && x.lo < x.hi && !add_span(sc->tmp, ret, x))
+                return false;
+        }
+    }
+    if (ret->n > 1)
+        qsort(ret->v, ret->n, sizeof *ret->v, by_lo);
+    return true;
+}
+
+static uint32_t bucket_at(const struct scan *sc, const struct scan_side *side, int64_t ms)
+{
+    uint32_t lo = 0, hi = sc->n_bucket - 1;
+
+    while (lo < hi) { /* the last bucket whose edge is at or before ms */
+        uint32_t mid = lo + (hi - lo + 1) / 2;
+
+        if (scan_edge(sc, side, mid) <= ms)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+static void add_covered(const struct scan *sc, const struct scan_side *side, int64_t *den,
+                        struct span x)
+{
+    for (uint32_t b = bucket_at(sc, side, x.lo); b < sc->n_bucket && x.lo < x.hi; b++) {
+        int64_t end = scan_edge(sc, side, b + 1);
+
+        end = end > x.hi || b + 1 == sc->n_bucket ? x.hi : end;
+        if (end > x.lo) {
+            den[b] += end - x.lo;
+            x.lo = end;
+        }
+    }
+}
+
+static int plan_average(struct scan *sc, struct scan_side *side, struct err *err)
+{
+    const struct store_view *v = sc->v;
+    int64_t *den = arena_calloc(sc->tmp, (size_t)v->snap.series * sc->n_bucket, sizeof *den);
+    struct spans l = {};
+
+    if (!den)
+        return no_memory(err);
+    for (uint32_t i = 1; i < v->snap.series; i++) {
+        int64_t end = INT64_MIN;
+
+        if (!bit_get(side->sel.series, i))
+            continue;
+        if (!spans_of(sc, side, TABLE(&v->h->series, struct head_series, i), &l))
+            return no_memory(err);
+        for (uint32_t k = 0; k < l.n; k++) { /* the union: only what goes beyond the ones before */
+            struct span x = l.v[k];
+
+            x.lo = x.lo < end ? end : x.lo;
+            if (x.lo >= x.hi)
+                continue;
+            add_covered(sc, side, den + (size_t)i * sc->n_bucket, x);
+            end = x.hi;
+        }
+    }
+    side->den = den;
+    return 0;
+}
+
+/* ---- now, at ------------------------------------------------------------------------------- */
+
+struct readings {
+    uint32_t n, room;
+    struct scan_reading *v;
+};
+
+static bool add_reading(struct scan *sc, struct readings *l, uint32_t cover, uint32_t bucket)
+{
+    if (l->n == l->room) {
+        uint32_t room = l->room ? 2 * l->room : 64;
+        struct scan_reading *v = arena_array(sc->tmp, struct scan_reading, room);
+
+        if (!v)
+            return false;
+        if (l->n)
+            memcpy(v, l->v, l->n * sizeof *v);
+        l->v = v;
+        l->room = room;
+    }
+    l->v[l->n++] = (struct scan_reading){cover, bucket};
+    return true;
+}
+
+static int by_cover(const void *a, const void *b)
+{
+    const struct scan_reading *x = a, *y = b;
+
+    if (x->cover != y->cover)
+        return (x->cover > y->cover) - (x->cover < y->cover);
+    return (x->bucket > y->bucket) - (x->bucket < y->bucket);
+}
+
+/* The last reading of the scope that touches [lo, hi) ns. */
+static const struct head_cover *last_in(const struct store_view *v, const struct head_scope *sc,
+                                        struct interval t, uint32_t *ret)
+{
+    const struct head_cover *best = NULL;
+    uint32_t at;
+
+    for (const struct head_cover *c = cover_last(v, sc, &at); c; c = cover_prev(v, c, &at)) {
+        if (c->state != SOURCE_OK || c->t.t0.v >= t.t1.v || c->t.t1.v <= t.t0.v)
+            continue;
+        if (!best || c->t.t0.v > best->t.t0.v) {
+            best = c;
+            *ret = at;
+        }
+    }
+    return best;
+}
+
+static int plan_now(struct scan *sc, const struct scan_side *side, struct readings *l,
+                    struct err *err)
+{
+    const struct store_view *v = sc->v;
+    int64_t *newest = arena_array(sc->tmp, int64_t, v->snap.labels);
+    uint32_t *last = arena_array(sc->tmp, uint32_t, v->snap.scope);
+
+    if (!newest || !last)
+        return no_memory(err);
+    for (uint32_t b = 0; b < sc->n_bucket; b++) {
+        struct interval t = {{add_ns(side->range.t0.v, sc->q->bucket_ns, b)},
+                             {add_ns(side->range.t0.v, sc->q->bucket_ns, b + 1)}};
+
+        if (b + 1 == sc->n_bucket)
+            t.t1 = side->range.t1;
+        for (uint32_t i = 0; i < v->snap.labels; i++)
+            newest[i] = INT64_MIN;
+        for (uint32_t i = 1; i < v->snap.scope; i++) {
+            const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
+            const struct head_cover *c = s->type == sc->type ? last_in(v, s, t, &last[i]) : NULL;
+
+            if (!c)
+                last[i] = UINT32_MAX;
+            else if (c->t.t1.v > newest[s->labels])
+                newest[s->labels] = c->t.t1.v;
+        }
+        for (uint32_t i = 1; i < v->snap.scope; i++) {
+            const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
+            const struct head_cover *c;
+
+            if (last[i] == UINT32_MAX)
+                continue;
+            c = VEC(&v->h->cover, struct head_cover, last[i]);
+            if (newest[s->labels] - c->t.t1.v <= c->t.t1.v - c->t.t0.v &&
+                !add_reading(sc, l, last[i], b))
+                return no_memory(err);
+        }
+    }
+    return 0;
+}
+
+static int plan_at(struct scan *sc, struct readings *l, struct err *err)
+{
+    const struct store_view *v = sc->v;
+
+    for (uint32_t i = 1; i < v->snap.scope; i++) {
+        const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
+        uint32_t at;
+
+        if (s->type != sc->type)
+            continue;
+        for (const struct head_cover *c = cover_last(v, s, &at); c; c = cover_prev(v, c, &at)) {
+            if (c->state == SOURCE_OK && interval_has(c->t, sc->q->at) &&
+                !add_reading(sc, l, at, 0))
+                return no_memory(err);
+        }
+    }
+    return 0;
+}
+
+int scan_level_plan(struct scan *sc, struct scan_side *side, struct err *err)
+{
+    struct readings l = {};
+
+    switch (sc->q->level) {
+    case STORE_SUM:
+        return 0;
+    case STORE_AVERAGE:
+        return plan_average(sc, side, err);
+    case STORE_NOW:
+        TRY(plan_now(sc, side, &l, err));
+        break;
+    case STORE_AT:
+        TRY(plan_at(sc, &l, err));
+        break;
+    case STORE_PEAK:
+        return err_set(err, -ENOTSUP, "level: peak is not kept");
+    }
+    if (l.n > 1)
+        qsort(l.v, l.n, sizeof *l.v, by_cover);
+    side->n_reading = l.n;
+    side->reading = l.v;
+    return 0;
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "storage/dict_private.h"
+
+#define NONE UINT32_MAX
+
+static bool push_u32(struct vec *v, struct pool *p, uint32_t x)
+{
+    uint32_t *e = vec_push(v, p);
+
+    if (e)
+        *e = x;
+    return e != NULL;
+}
+
+static bool is_again(const struct dict_trie *t, uint32_t fparent, uint32_t func)
+{
+    for (uint32_t i = fparent; i != 0; i = *VEC(&t->fparent, uint32_t, i)) {
+        if (*VEC(&t->func, uint32_t, i) == func)
+            return true;
+    }
+    return false;
+}
+
+/* The function node below fparent. Its bit in a word that readers copy meanwhile: atomic. */
+static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fparent, uint32_t func)
+{
+    uint64_t key = (uint64_t)fparent << 32 | func, found;
+    uint32_t f = t->func.n;
+
+    if (map_get(&t->fchild, key, &found))
+        return (uint32_t)found;
+    if (f / 64 >= t->again.n && !vec_push(&t->again, d->pool))
+        return NONE;
+    if (!push_u32(&t->fparent, d->pool, fparent))
+        return NONE;
+    if (!push_u32(&t->func, d->pool, func)) {
+        t->fparent.n--;
+        return NONE;
+    }
+    if (!pool_map_put(d->pool, &t->fchild, key, f)) {
+        t->fparent.n--;
+        t->func.n--;
+        return NONE;
+    }
+    if (is_again(t, fparent, func))
+        atomic_fetch_or_explicit(VEC(&t->again, _Atomic uint64_t, f / 64), UINT64_C(1) << f % 64,
+                                 memory_order_relaxed);
+    return f;
+}
+
+static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t g)
+{
+    const struct dict_node *n = VEC(&d->node, struct dict_node, g);
+    uint32_t func = TABLE(&d->frame, struct dict_frame, n->frame)->func;
+    uint32_t f = function_node(d, t, *VEC(&t->fnode, uint32_t, parent), func), node = t->parent.n;
+
+    if (f == NONE || !push_u32(&t->parent, d->pool, parent))
+        return NONE;
+    if (!push_u32(&t->frame, d->pool, n->frame)) {
+        t->parent.n--;
+        return NONE;
+    }
+    if (!push_u32(&t->fnode, d->pool, f)) {
+        t->parent.n--;
+        t->frame.n--;
+        return NONE;
+    }
+    if (!pool_map_put(d->pool, &t->local, g, node)) {
+        t->parent.n--;
+        t->frame.n--;
+        t->fnode.n--;
+        return NONE;
+    }
+    return node;
+}
+
+struct dict_trie *dict_trie_new(struct dict *d, uint32_t svc)
+{
+    struct dict_trie *t = pool_block(d->pool, sizeof *t);
+
+    if (!t)
+        return NULL;
+    t->id = (struct store_trie_id){.epoch = DICT_EPOCH, .svc = svc};
+    vec_init(&t->parent, 4);
+    vec_init(&t->frame, 4);
+    vec_init(&t->fnode, 4);
+    vec_init(&t->fparent, 4);
+    vec_init(&t->func, 4);
+    vec_init(&t->again, 8);
+    map_init(&t->local, 0);
+    map_init(&t->fchild, 0);
+    if (push_u32(&t->parent, d->pool, 0) && push_u32(&t->frame, d->pool, 0) &&
+        push_u32(&t->fnode, d->pool, 0) && push_u32(&t->fparent, d->pool, 0) &&
+        push_u32(&t->func, d->pool, 0) && vec_push(&t->again, d->pool) &&
+        pool_map_put(d->pool, &t->local, 0, 0)) {
+        dict_trie_publish(t);
+        return t;
+    }
+    dict_trie_free(d, t);
+    return NULL;
+}
+
+void dict_trie_free(struct dict *d, struct dict_trie *t)
+{
+    if (!t)
+        return;
+    vec_deinit(&t->parent, d->pool);
+    vec_deinit(&t->frame, d->pool);
+    vec_deinit(&t->fnode, d->pool);
+    vec_deinit(&t->fparent, d->pool);
+    vec_deinit(&t->func, d->pool);
+    vec_deinit(&t->again, d->pool);
+    map_deinit(&t->local);
+    map_deinit(&t->fchild);
+    pool_free(d->pool, t, sizeof *t);
+}
+
+uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *ret_folded)
+{
+    uint32_t path[DICT_DEPTH + 1], n = 0, node;
+    uint64_t found;
+
+    /* up to the first ancestor that is there (the root always is), then down again */
+    while (!map_get(&t->local, g, &found)) {
+        path[n++] = g;
+        g = VEC(&d->node, struct dict_node, g)->parent;
+    }
+    node = (uint32_t)found;
+    while (n > 0) {
+        if (t->parent.n >= d->max_nodes) {
+            *ret_folded = true;
+            return node;
+        }
+        node = add_node(d, t, node, path[--n]);
+        if (node == NONE)
+            return NONE;
+    }
+    return node;
+}
+
+void dict_trie_publish(struct dict_trie *t)
+{
+    atomic_store_explicit(&t->n_fnode, t->func.n, memory_order_release);
+    atomic_store_explicit(&t->n, t->parent.n, memory_order_release);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "storage/store.h"
+
+/*
+ * A double of the store for tests of query/ and of the JSON API: rows and records of coverage in
+ * plain arrays, every read a loop over all of them. It is slow and obvious, so it also serves as an
+ * oracle; and it does on purpose what the real one may do rarely: several tries of one service,
+ * several epochs, shares in small pieces, two workers, damage.
+ *
+ * It defines the reading half of storage/store.h. Link it instead of storage. One thread.
+ */
+struct fake_frame {
+    enum frame_kind kind;
+    struct str name, file, bin; /* bin: a path */
+    uint32_t line;
+};
+
+struct fake_row {
+    ptype_id type;
+    const char *labels; /* "service=a,host=h1" */
+    int64_t t;          /* ns; of levels the start of the reading */
+    int64_t until;      /* levels: its end */
+    const char *stack;  /* "n:main#/bin/demo;p:train@train.py:7", root first; NULL: frame */
+    uint32_t n_frame;
+    const struct fake_frame *frame;
+    uint64_t count;
+    bool count_unknown;
+    int64_t value;
+    double var; /* negative: not known */
+    uint32_t epoch, sub;
+    uint64_t pid; /* 0: the host */
+    uint32_t tid;
+};
+
+struct fake_cover {
+    ptype_id type;
+    const char *labels;
+    int64_t t0, t1;
+    enum source_state state; /* 0: ok */
+    const char *why;
+    enum basis basis;
+    int64_t period;
+    uint64_t expected, received;
+    const char *lost_why; /* NULL: nothing was lost */
+    uint64_t lost_n;
+    int64_t lost_weight;
+    uint64_t pid;
+    int64_t skew_ns;
+    bool ended;
+};
+
+struct store *fake_store_new(void);
+struct store *fake_store_free(struct store *s);
+
+/* An imported type; its id. */
+ptype_id fake_store_type(struct store *s, const char *name, const char *unit, enum ptype_kind kind);
+void fake_store_row(struct store *s, const struct fake_row *row);
+void fake_store_cover(struct store *s, const struct fake_cover *cover);
+/* What cannot be read, from now on. */
+void fake_store_damage(struct store *s, int64_t t0, int64_t t1, const char *what);
+/* The next scan fails with this. 0: it does not. */
+void fake_store_fail(struct store *s, int error);
+/* Sum of the values of rows of this type in [t0, t1), by the most obvious loop. */
+unit_i128 fake_store_sum(const struct store *s, ptype_id type, int64_t t0, int64_t t1);

@@ -314,12 +314,15 @@ static bool on_type(void *ctx, const struct store_type *t)
     return true;
 }
 
+/*
+ * Built-in types have a name always. Imported ones count as candidates where they occur: in the
+ * range, and only if nothing of that name does, anywhere.
+ */
 int query_select_type(struct query *q, struct query_err *e)
 {
     struct choice c = {.s = &q->select, .q = q};
-    struct store_ask ask = {.range = {{INT64_MIN}, {INT64_MAX}}};
+    struct store_ask ask = {.range = q->head.range};
     struct err err = {};
-    int r;
 
     for (ptype_id id = 1; id < PTYPE_BUILTIN_END; id++) {
         const struct ptype *p = ptype_builtin(id);
@@ -327,11 +330,15 @@ int query_select_type(struct query *q, struct query_err *e)
         if (p && wanted(c.s, str_c(p->name), str_c(p->unit), p->kind))
             offer(&c, &(struct query_type){id, str_c(p->name), str_c(p->unit), p->kind});
     }
-    r = store_list_types(q->view, &ask, on_type, &c, &err);
-    if (c.failed)
-        return query_no_memory(q, e);
-    if (r < 0)
-        return query_store_failed(q, r, &err, e);
+    for (int pass = 0; pass < 2 && !(c.n && (pass || c.s->unit.n)); pass++) {
+        int r = store_list_types(q->view, &ask, on_type, &c, &err);
+
+        if (c.failed)
+            return query_no_memory(q, e);
+        if (r < 0)
+            return query_store_failed(q, r, &err, e);
+        ask.range = (struct interval){{INT64_MIN}, {INT64_MAX}};
+    }
     if (c.n == 0)
         return query_fail(e, -ENOENT, QUERY_UNKNOWN_TYPE, "q", "no profile type %.*s%s%.*s%s%.*s",
                           STR_ARG(str_to(c.s->name, 100)), c.s->unit.n ? ":" : "",

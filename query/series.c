@@ -157,8 +157,13 @@ static void spread_loss(const struct query *q, int64_t bucket_ns, const struct q
     int64_t len = c->t.t1.v - c->t.t0.v, from = c->t.t0.v - q->head.range.t0.v;
     unit_i128 given = 0;
 
-    if (len <= 0)
+    if (len <= 0) { /* an instant */
+        uint32_t i = (uint32_t)(from / bucket_ns);
+
+        if (from >= 0 && i < n && l->lost[i] != QUERY_UNKNOWN)
+            l->lost[i] = weight == QUERY_UNKNOWN ? QUERY_UNKNOWN : l->lost[i] + weight;
         return;
+    }
     for (int64_t i = from / bucket_ns; i < n; i++) {
         struct interval b = bucket_at(q, bucket_ns, (uint32_t)i);
         int64_t until = (b.t1.v < c->t.t1.v ? b.t1.v : c->t.t1.v) - c->t.t0.v;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/shortest_private.h"
+
 #define DEPTH_MAX 64
 
 void json_init(struct json_out *j, struct buf *b)
@@ -212,14 +214,13 @@ void json_u64(struct json_out *j, uint64_t v)
 }
 
 /*
- * Shortest form. Most numbers of an answer have few digits: v = m / 10^k with m < 2^53 and k <= 22
- * is read back exactly, because m, 10^k and one rounded division are what a reader of decimals
- * computes; the smallest such k is the shortest form. The rest is tried in the library's
- * conversion from 15 digits up.
+ * Most numbers of an answer have few digits: v = m / 10^k with m < 2^53 and k <= 22 is read back
+ * exactly, because m, 10^k and one rounded division are what a reader of decimals computes; the
+ * smallest such k is the shortest form.
  */
 static bool put_short(struct buf *b, double v)
 {
-    static const uint64_t pow10[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+    static const uint64_t pow10[] = {1, 10, 100, 1000, 10000};
 
     for (unsigned k = 0; k < sizeof pow10 / sizeof pow10[0]; k++) {
         double scale = (double)pow10[k];
@@ -240,10 +241,60 @@ static bool put_short(struct buf *b, double v)
     return false;
 }
 
-void json_double(struct json_out *j, double v)
+/* m x 10^e: plain from 1e-6 up to 1e21, as JavaScript writes it, else with an exponent. */
+static void put_decimal(struct buf *b, uint64_t m, int e)
+{
+    char digits[20];
+    int n = 0, point;
+
+    while (m % 10 == 0) {
+        m /= 10;
+        e++;
+    }
+    for (; m > 0; m /= 10)
+        digits[sizeof digits - (size_t)++n] = (char)('0' + m % 10);
+    point = n + e; /* digits before it */
+    if (point > 0 && point <= 21) {
+        int whole = point < n ? point : n;
+
+        buf_add(b, digits + sizeof digits - (size_t)n, (size_t)whole);
+        for (int i = n; i < point; i++)
+            buf_chr(b, '0');
+        if (n > whole)
+            buf_chr(b, '.');
+        buf_add(b, digits + sizeof digits - (size_t)(n - whole), (size_t)(n - whole));
+    } else if (point <= 0 && point > -6) {
+        buf_add(b, "0.00000", (size_t)(2 - point));
+        buf_add(b, digits + sizeof digits - (size_t)n, (size_t)n);
+    } else {
+        buf_chr(b, digits[sizeof digits - (size_t)n]);
+        if (n > 1)
+            buf_chr(b, '.');
+        buf_add(b, digits + sizeof digits - (size_t)(n - 1), (size_t)(n - 1));
+        buf_chr(b, 'e');
+        buf_i64(b, point - 1);
+    }
+}
+
+/* Very large and very small: any 15 digits survive the way to a double and back, but a subnormal
+ * number may need fewer. */
+static void put_extreme(struct buf *b, double v)
 {
     char text[32];
     double back;
+
+    for (int digits = v < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, v);
+        if (str_double(str_c(text), &back) && back == v)
+            break;
+    }
+    buf_cstr(b, text);
+}
+
+void json_double(struct json_out *j, double v)
+{
+    uint64_t m;
+    int e;
 
     assert(isfinite(v));
     before_value(j);
@@ -252,13 +303,10 @@ void json_double(struct json_out *j, double v)
     v = fabs(v);
     if (put_short(j->b, v))
         return;
-    /* any 15 digits survive the way to a double and back, but a subnormal one may need fewer */
-    for (int digits = v < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, v);
-        if (str_double(str_c(text), &back) && back == v)
-            break;
-    }
-    buf_cstr(j->b, text);
+    if (shortest_decimal(v, &m, &e))
+        put_decimal(j->b, m, e);
+    else
+        put_extreme(j->b, v);
 }
 
 void json_hex64(struct json_out *j, uint64_t v)

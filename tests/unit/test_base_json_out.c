@@ -121,8 +121,19 @@ static void doubles(void **state)
     double_is(0.3, "0.3");
     double_is(0.05, "0.05");
     double_is(100.25, "100.25");
-    double_is(0.00000001, "0.00000001");
-    double_is(1e-9, "1e-09");
+    double_is(0.00000001, "1e-8");
+    double_is(1e-9, "1e-9");
+    double_is(1.25e-9, "1.25e-9");
+    double_is(0.000001234567890123, "0.000001234567890123");
+    double_is(12345678901234567168.0, "12345678901234567000");
+    double_is(123456789012345680000.0, "1.2345678901234568e+20");
+    double_is(1e19, "10000000000000000000");
+    double_is(0x1p-64, "5.421010862427522e-20");
+    double_is(0x1p63, "9223372036854776000");
+    double_is(0x1p60, "1152921504606847000");
+    double_is(0x1p-30, "9.313225746154785e-10");
+    double_is(9007199254740993.0, "9007199254740992");
+    double_is(2.5e-5, "0.000025");
     double_is(0.1 + 0.2, "0.30000000000000004");
     double_is(1.0 / 3, "0.3333333333333333");
     double_is(9007199254740990, "9007199254740990");
@@ -131,16 +142,34 @@ static void doubles(void **state)
     double_is(1.7976931348623157e308, "1.7976931348623157e+308");
 }
 
+/* Digits from the first that is not 0 to the last that is not. */
 static size_t significant(struct str s)
 {
-    size_t n = 0;
-    bool seen = false;
+    size_t n = 0, last = 0;
 
     for (size_t i = 0; i < s.n && s.p[i] != 'e'; i++) {
-        seen = seen || (s.p[i] >= '1' && s.p[i] <= '9');
-        n += seen && s.p[i] != '.';
+        bool digit = s.p[i] >= '0' && s.p[i] <= '9';
+
+        n += digit && (n > 0 || s.p[i] != '0');
+        if (digit && s.p[i] != '0')
+            last = n;
     }
-    return n;
+    return last;
+}
+
+/* One digit fewer, in the library's own rounding, does not read back. */
+static void shortest(double v, struct str s)
+{
+    size_t n = significant(s);
+    char text[64];
+    double back;
+
+    if (n < 2)
+        return;
+    (void)snprintf(text, sizeof text, "%.*e", (int)n - 2, v);
+    assert_true(str_double(str_c(text), &back));
+    if (back == v)
+        fail_msg("%.*s: %s is shorter", STR_ARG(s), text);
 }
 
 /* Any bits, and sums of few decimals: read back equal, and never longer than %.17g cut down. */
@@ -158,6 +187,8 @@ static void doubles_read_back(void **state)
         memcpy(&v, &bits, sizeof v);
         if (i & 1)
             v = (double)(int64_t)(bits >> 40) / 1000;
+        if (i % 4 == 2) /* an exponent as answers have it */
+            v = ldexp((double)(bits >> 11), -100 + (int)(i / 4 % 90));
         if (!isfinite(v))
             continue;
         buf_reset(&b);
@@ -166,6 +197,8 @@ static void doubles_read_back(void **state)
         assert_true(str_double(buf_view(&b), &back));
         assert_memory_equal(&back, &v, sizeof v);
         assert_true(significant(buf_view(&b)) <= 17);
+        if (i % 4 == 2)
+            shortest(v, buf_view(&b));
         if (i & 1)
             assert_true(significant(buf_view(&b)) <= 11);
     }

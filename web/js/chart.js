@@ -13,8 +13,9 @@ import { clock, dateTime, day, span } from './time.js';
 const RIBBON_PX = 4;
 const NEAR_PX = 7;
 const SMALLEST_DRAG_PX = 5;
+const EDGE_PX = 16; // half a time's text
 const STEP = 0.01; // of the width, for the arrow keys
-const MOST_CHART_RANGE_LOG = 0.002; // smallest range that can be dragged, of the width
+const LEAST_RANGE = 0.002; // of the width: what can be dragged
 
 /** @param {{onRange: (a: number, b: number) => void, onClear: () => void}} on milliseconds */
 export function createChart(on) {
@@ -84,12 +85,12 @@ export function createChart(on) {
         axes: [
           {
             ...axis,
-            size: 18,
-            gap: 2,
+            size: 23,
+            gap: 8,
             space: 70,
             grid: { show: false },
-            values: (/** @type {any} */ _, /** @type {number[]} */ at) =>
-              at.map((s) => (w1 - w0 >= 3 * 86400e3 ? day(s * 1000, utc).slice(5) : clock(s * 1000, utc, w1 - w0 < 5 * 60e3))),
+            values: (/** @type {any} */ p, /** @type {number[]} */ at) =>
+              at.map((s) => (cutOff(p, s) ? '' : w1 - w0 >= 3 * 86400e3 ? day(s * 1000, utc).slice(5) : clock(s * 1000, utc, w1 - w0 < 5 * 60e3))),
           },
           {
             ...axis,
@@ -107,6 +108,11 @@ export function createChart(on) {
       host,
     );
   }
+  /** Would a time's text run out of the chart? @param {any} p @param {number} s */
+  const cutOff = (p, s) => {
+    const x = p.valToPos(s, 'x');
+    return x < EDGE_PX - 30 || x > p.width - 52 - EDGE_PX;
+  };
   /** A bucket alone between two gaps has no line: it gets a point. @param {any} _ @param {number} _s @param {number} i0 @param {number} i1 */
   function single(_, _s, i0, i1) {
     for (let i = i0; i <= i1; i++) if (y[i] !== null && (y[i - 1] ?? null) === null && (y[i + 1] ?? null) === null) return true;
@@ -230,7 +236,7 @@ export function createChart(on) {
   const px = (/** @type {number} */ f) => (f * (u?.bbox.width ?? 1)) / devicePixelRatio;
   const near = (/** @type {number} */ f) =>
     whole() ? '' : Math.abs(px(f - a)) < NEAR_PX ? 'a' : Math.abs(px(f - b)) < NEAR_PX ? 'b' : f > a && f < b ? 'move' : '';
-  const least = () => Math.max(MOST_CHART_RANGE_LOG, 1000 / (w1 - w0));
+  const least = () => Math.max(LEAST_RANGE, 1000 / (w1 - w0));
   const commit = () => (whole() ? on.onClear() : on.onRange(msOf(a), msOf(b)));
 
   keys.addEventListener('pointerdown', (e) => {

@@ -4,48 +4,7 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { count, percent, period, total, unitName } from './fmt.js';
 import { icon } from './icons.js';
 import { show } from './safe.js';
-
-/** Percent: from which value on amber, from which red. */
-export const LIMITS = { covered: [95, 50], lost: [1, 5], noStack: [5, 20], unsymbolised: [5, 20] };
-
-/** @typedef {''|'warn'|'error'} Level */
-
-/** @param {keyof typeof LIMITS} what @param {number|null} p @returns {Level} */
-export function level(what, p) {
-  if (p === null) return '';
-  const [amber = 0, red = 0] = LIMITS[what];
-  const beyond = (/** @type {number} */ limit) => (what === 'covered' ? p < limit : p >= limit);
-  return beyond(red) ? 'error' : beyond(amber) ? 'warn' : '';
-}
-
-/**
- * Shares in percent; null where the server does not know. Loss is a share of what was due: captured
- * plus lost. Where a reason has a count but no weight, the counts are compared instead.
- * @param {import('./api.js').Quality} q @param {number|null} captured value before filters
- */
-export function shares(q, captured) {
-  const of = (/** @type {number|null} */ part) =>
-    part === null || captured === null ? null : captured > 0 ? (part / captured) * 100 : 0;
-  const weight = q.lost.every((l) => l.weight !== null) ? q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
-  const n = q.lost.every((l) => l.n !== null) ? q.lost.reduce((s, l) => s + (l.n ?? 0), 0) : null;
-  /** @param {number|null} part @param {number|null} rest */
-  const ratio = (part, rest) =>
-    part === null || rest === null ? null : part + rest > 0 ? (part / (part + rest)) * 100 : 0;
-  const byWeight = ratio(weight, captured),
-    lost = byWeight ?? ratio(n, q.received);
-  const due = byWeight === null ? (n ?? 0) + (q.received ?? 0) : (weight ?? 0) + (captured ?? 0);
-  return {
-    covered: q.askedNs && q.coveredNs !== null ? (q.coveredNs / q.askedNs) * 100 : null,
-    lost,
-    lostValue: weight,
-    lostWhy: q.lost
-      .map((l) => ({ why: l.why, p: due > 0 ? (((byWeight === null ? l.n : l.weight) ?? 0) / due) * 100 : null }))
-      .sort((a, b) => (b.p ?? 0) - (a.p ?? 0)),
-    noStack: of(q.noStack),
-    truncated: of(q.truncated),
-    unsymbolised: of(q.unsymbolised),
-  };
-}
+import { level, shares } from './shares.js';
 
 const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
 
@@ -57,7 +16,7 @@ export function qualityLine(a, view) {
     t = a.type;
   const captured = a.unfiltered;
   const s = shares(q, captured);
-  /** @param {string} label @param {unknown} value @param {Level} [state] @param {string} [why] @param {string} [title] */
+  /** @param {string} label @param {unknown} value @param {import('./shares.js').Level} [state] @param {string} [why] @param {string} [title] */
   const fact = (label, value, state = '', why = '', title = '') =>
     html`<span class="fact ${state}" title=${title || nothing}
       >${state ? html`${icon('warn')}<span class="sr">${state === 'warn' ? 'warning: ' : 'problem: '}</span>` : nothing}${

@@ -105,7 +105,7 @@ export function createSearchBox(el, out, on) {
       html`<span id="search-result" class="search-result ${bad ? 'bad' : ''}" role=${bad ? 'alert' : nothing}
         >${words().map(
           (p, i) =>
-            html`${i ? html`<span class="sep">·</span>` : nothing}${'bad' in p && p.bad ? html`${icon('warn')}<bdi>${show(p.bad)}</bdi>` : nothing}${
+            html`${i ? html`<span class="sep"> · </span>` : nothing}${'bad' in p && p.bad ? html`${icon('warn')}<bdi>${show(p.bad)}</bdi>` : nothing}${
               'strong' in p && p.strong ? html`<b>${p.strong}</b>` : nothing
             }${'text' in p ? p.text : ''}`,
         )}</span

@@ -102,14 +102,14 @@ export function empty(e, act) {
     case 'expired':
       s = {
         head: 'Older than what is kept',
-        text: html`${e.range} lies before the oldest data of this server. ${lastSeen}`,
+        text: html`The range (${e.range}) lies before the oldest data of this server. ${lastSeen}`,
         acts: html`${e.last ? button('Go to the newest data', act.last) : nothing}${button('Last 1 h', act.recent, !e.last)}`,
       };
       break;
     case 'future':
       s = {
         head: 'This time has not come yet',
-        text: html`${e.range} lies in the future of the server’s clock. ${lastSeen}`,
+        text: html`The range (${e.range}) lies in the future of the server’s clock. ${lastSeen}`,
         acts: button('Last 1 h', act.recent),
       };
       break;

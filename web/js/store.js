@@ -14,15 +14,17 @@ export const subscribe = (fn) => void listeners.push(fn);
 /**
  * Change the URL's state. push: a step for the Back button (range, zoom, view); else replace (typing).
  * @param {Partial<import('./url.js').State>} patch
+ * @returns {boolean} false: it was so already
  */
 export function set(patch, push = false) {
   const changed = new Set(
     Object.keys(patch).filter((k) => /** @type {any} */ (patch)[k] !== /** @type {any} */ (state)[k]),
   );
-  if (!changed.size) return;
+  if (!changed.size) return false;
   state = { ...state, ...patch, notices: [] };
   history[push ? 'pushState' : 'replaceState'](null, '', location.pathname + encode(state));
   for (const fn of listeners) fn(state, changed);
+  return true;
 }
 
 addEventListener('popstate', () => {

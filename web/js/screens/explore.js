@@ -523,7 +523,10 @@ export function start() {
       agents: [],
       origin: location.origin,
     };
-    const set = (/** @type {Partial<import('../url.js').State>} */ patch) => store.set({ z: '', sel: '', ...patch }, true);
+    /* what is so already is asked again: a button always does something */
+    const set = (/** @type {Partial<import('../url.js').State>} */ patch) => {
+      if (!store.set({ z: '', sel: '', ...patch }, true)) load();
+    };
     const acts = {
       drop: () => set({ q: without ? writeSelector(without) : (s?.type ?? 'cpu') }),
       use: (/** @type {string} */ v) => {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/** Debian's Chromium through playwright-core, and pages on which any complaint fails the test. */
+import { execFileSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+
+const require = createRequire(new URL('../../../web/package.json', import.meta.url));
+
+/** Why the browser cannot run, '' if it can. */
+export function missing() {
+  try {
+    require.resolve('playwright-core');
+    require.resolve('axe-core');
+  } catch {
+    return 'web/node_modules is missing: run npm ci --ignore-scripts in web/';
+  }
+  return chromium() ? '' : 'no chromium on PATH';
+}
+function chromium() {
+  try {
+    return execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
+  } catch {
+    return '';
+  }
+}
+export const axeSource = () => require('axe-core').source;
+
+export async function launch() {
+  const { chromium: c } = require('playwright-core');
+  return c.launch({
+    executablePath: chromium(),
+    args: [
+      '--headless',
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-quic',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  });
+}
+
+/**
+ * A page of its own: UTC, reduced motion unless asked otherwise, every error collected.
+ * @param {any} browser @param {object} [options]
+ */
+export async function open(browser, { scheme = 'light', width = 1440, height = 900, motion = 'reduce', dpr = 1, expect = [] } = {}) {
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: scheme,
+    reducedMotion: motion,
+    deviceScaleFactor: dpr,
+    timezoneId: 'UTC',
+    locale: 'en-US',
+  });
+  const page = await context.newPage();
+  const trouble = [];
+  page.on('pageerror', (e) => trouble.push(`pageerror: ${e.message}`));
+  page.on('console', (m) => {
+    if (m.type() === 'error' && !expect.some((re) => re.test(m.text()))) trouble.push(`console: ${m.text()}`);
+  });
+  await page.addInitScript(() => {
+    window.violations = [];
+    document.addEventListener('securitypolicyviolation', (e) => window.violations.push(`${e.effectiveDirective} ${e.blockedURI} ${e.sample}`));
+  });
+  return {
+    page,
+    trouble,
+    /** Wait until a picture or a state stands. */
+    async ready() {
+      await page.waitForFunction(
+        () => {
+          const { state, view } = document.body.dataset;
+          if (state === 'empty' || state === 'error') return true;
+          return !state && document.querySelector('.stat') && (view === 'table' ? document.querySelector('tr[data-row]') : window.strataCounters?.draws > 0);
+        },
+        null,
+        { timeout: 20_000, polling: 50 },
+      );
+      await page.evaluate(() => new Promise((ok) => setTimeout(ok, 40)));
+    },
+    /** Ends the page; whatever it complained about fails here. */
+    async close() {
+      const v = await page.evaluate(() => window.violations).catch(() => []);
+      await context.close();
+      const all = [...trouble, ...v.map((x) => `csp: ${x}`)];
+      if (all.length) throw new Error(all.join('\n'));
+    },
+  };
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What is made is read back by the decoder, as the server would: sums, stacks, loss, targets. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/batchmake.h"
+#include "base/loss.h"
+#include "base/time.h"
+#include "proto/wire.h"
+#include "tests/lib/testing.h"
+
+#define T0 (INT64_C(1700000000) * NS_PER_S)
+#define P  INT64_C(10101010)
+
+static const uint8_t host[16] = {1};
+static struct batchmake *m;
+static struct stackagg *fold;
+static struct proc app = {.tgid = 50,
+                          .serial = 1,
+                          .facts = 1,
+                          .service = STR("app"),
+                          .exe = STR("/opt/app"),
+                          .comm = STR("app"),
+                          .key = {.pidns = 1, .pid = 5, .start = {5}}};
+static struct proc twin = {.tgid = 60,
+                           .serial = 2,
+                           .facts = 1,
+                           .service = STR("app"),
+                           .key = {.pidns = 2, .pid = 5, .start = {5}}};
+
+static void add(const struct proc *p, uint8_t stop, const uint64_t *w, uint16_t nk, uint16_t nu,
+                int64_t t)
+{
+    struct sa_ev *e = calloc(1, sizeof *e + ((size_t)nk + nu) * sizeof *w);
+
+    assert_non_null(e);
+    *e = (struct sa_ev){.kind = 1,
+                        .tgid = p->tgid,
+                        .tid = p->tgid,
+                        .nk = nk,
+                        .nu = nu,
+                        .stop = stop,
+                        .weight_ns = (uint64_t)P};
+    if (nk + nu)
+        memcpy(e->w, w, ((size_t)nk + nu) * sizeof *w);
+    stackagg_add(fold, e, (real_ns){t}, p, host);
+    free(e);
+}
+
+static struct stackagg_window *window(int64_t second, uint64_t received)
+{
+    struct source_account a = {
+        .covers = {{T0 + second * NS_PER_S}, {T0 + (second + 1) * NS_PER_S}},
+        .width = 2,
+        .period = P,
+        .received = received,
+        .identity_ok = true,
+        .jitter = 7,
+        .missed = {1, 2 * P},
+        .missed_idle = {3, 3 * P},
+    };
+
+    struct stackagg_window *w = stackagg_take(fold, &a);
+
+    w->account.weight_ns = (uint64_t)stackagg_weight(w);
+    return w;
+}
+
+static struct batch decoded;
+static struct arena arena;
+static struct buf bytes;
+static struct batchmake_info info;
+
+static void make(const struct batchmake_job *job, uint64_t seq)
+{
+    struct wire_limits limits;
+    struct err err = {};
+
+    buf_reset(&bytes);
+    assert_ok(batchmake_make(m, job, seq, &bytes, &info, &err), &err);
+    wire_limits_default(&limits);
+    arena_deinit(&arena);
+    arena_init(&arena, (size_t)64 << 20);
+    assert_ok(wire_decode(buf_view(&bytes), &limits, (real_ns){T0 + 60 * NS_PER_S}, &arena,
+                          &decoded, NULL, NULL, &err),
+              &err);
+    assert_int_equal(decoded.id.content, info.content);
+    assert_int_not_equal(info.content, 0);
+}
+
+static struct str frame_name(uint32_t node)
+{
+    return decoded.str[decoded.fn[decoded.frame[decoded.node[node].frame].fn].name];
+}
+
+static struct str label(uint32_t i, struct str name)
+{
+    const struct batch_labels *l = &decoded.labels[i];
+
+    for (uint32_t k = 0; k < l->n; k++) {
+        if (str_eq(decoded.str[l->pair[2 * k]], name))
+            return decoded.str[l->pair[2 * k + 1]];
+    }
+    return (struct str){NULL, 0};
+}
+
+static int set_up(void **state)
+{
+    static const struct batchmake_conf c = {
+        .agent = {9},
+        .boot = {8},
+        .hostname = STR("box"),
+        .version = STR("1.2"),
+        .names = {.cache = 1 << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"}};
+
+    (void)state;
+    m = batchmake_new(&c);
+    fold = stackagg_new();
+    buf_init(&bytes, (size_t)64 << 20);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    batchmake_free(m);
+    stackagg_free(fold);
+    buf_deinit(&bytes);
+    arena_deinit(&arena);
+    return 0;
+}
+
+static void sums(void **state)
+{
+    struct stackagg_window *w[3];
+    struct batchmake_job job = {.window = w, .n_window = 3};
+    int64_t sum = 0, want = 0;
+    uint64_t rows = 0;
+    unsigned seed = 1;
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t k = 0; k < 500; k++) {
+            uint64_t words[4];
+
+            for (uint32_t j = 0; j < 4; j++) {
+                seed = seed * 1103515245 + 12345;
+                words[j] = SA_W_RAW | (uint64_t)((seed >> 16) & 1) << 61;
+            }
+            words[0] = 0xffffffff81000000 + (seed >> 8) % 7;
+            add(k % 2 ? &app : &twin, (uint8_t)(k % SA_S_N), words, 1, 3,
+                T0 + i * NS_PER_S + k * NS_PER_MS);
+        }
+        w[i] = window(i, 600);
+        want += stackagg_weight(w[i]);
+        rows += w[i]->n_row;
+    }
+    make(&job, 7);
+    assert_int_equal(decoded.id.seq, 7);
+    assert_int_equal(decoded.id.agent[0], 9);
+    assert_int_equal(decoded.n_stream, 1);
+    const struct batch_stream *st = &decoded.stream[0];
+    assert_int_equal(st->rows.n, rows);
+    assert_int_equal(info.rows, rows);
+    for (uint32_t i = 0; i < st->rows.n; i++)
+        sum += (int64_t)st->rows.count[i] * st->period;
+    assert_int_equal(sum, want);
+    assert_int_equal(info.weight, want);
+    assert_int_equal(sum, 1500 * P);
+    assert_null(st->rows.value); /* every value is count x period */
+    assert_int_equal(st->covers.t0.v, T0);
+    assert_int_equal(st->covers.t1.v, T0 + 3 * NS_PER_S);
+    assert_int_equal(st->received, 1800);
+    assert_int_equal(st->expected, 1800 + 3 + 9);
+    assert_int_equal(st->jitter, 21);
+    assert_int_equal(st->width, 2);
+    assert_int_equal(st->basis, BASIS_PERIODIC);
+    assert_int_equal(st->n_lost, 2);
+    assert_int_equal(decoded.n_event, 0);
+    assert_int_equal(decoded.n_target, 3); /* the host; equal pids of two namespaces are two */
+    for (uint32_t i = 0; i < 3; i++)
+        stackagg_window_free(w[i]);
+}
+
+/* Root first: pseudo-frame, user part, kernel part. */
+static void stacks(void **state)
+{
+    const uint64_t words[] = {0xffffffff81000001, SA_W_RAW | STACKAGG_W_ANON | 5,
+                              SA_W_MARK | SA_M_SIGNAL, SA_W_RAW | 9};
+    struct stackagg_window *w[1];
+    struct batchmake_job job = {.window = w, .n_window = 1};
+    uint32_t node;
+
+    (void)state;
+    add(&app, SA_S_NOINFO, words, 1, 3, T0);
+    add(&app, SA_S_EXITING, NULL, 0, 0, T0);
+    add(&app, SA_S_KTHREAD, words, 1, 0, T0);
+    add(&app, SA_S_END, words, 1, 3, T0);
+    w[0] = window(0, 4);
+    make(&job, 1);
+    node = decoded.stream[0].rows.node[0];
+    assert_str(frame_name(node), STR("0xffffffff81000001"));
+    assert_int_equal(decoded.frame[decoded.node[node].frame].kind, FRAME_KERNEL);
+    node = decoded.node[node].parent;
+    assert_str(frame_name(node), STR("[anonymous]"));
+    assert_int_equal(decoded.frame[decoded.node[node].frame].kind, FRAME_JIT);
+    node = decoded.node[node].parent;
+    assert_str(frame_name(node), STR("[unmapped]"));
+    node = decoded.node[node].parent;
+    assert_str(frame_name(node), STR("[truncated: noinfo]"));
+    assert_int_equal(decoded.node[node].parent, 0);
+    node = decoded.stream[0].rows.node[1];
+    assert_str(frame_name(node), STR("[no stack: exiting]"));
+    assert_int_equal(decoded.node[node].parent, 0);
+    node = decoded.stream[0].rows.node[2];
+    assert_int_equal(decoded.node[node].parent, 0); /* whole: kernel thread */
+    node = decoded.stream[0].rows.node[3];
+    node = decoded.node[decoded.node[decoded.node[node].parent].parent].parent;
+    assert_int_equal(node, 0);
+    stackagg_window_free(w[0]);
+}
+
+/* A real function of this program, by its address in the file. */
+static void native_name(void **state)
+{
+    struct binary *b = NULL;
+    struct stackagg_window *w[1];
+    struct batchmake_job job = {.window = w, .n_window = 1};
+    struct err err = {};
+    char line[512];
+    uint64_t word = 0, elf = 0;
+    uintptr_t start = 0, offset = 0, at = (uintptr_t)native_name;
+    FILE *maps;
+
+    (void)state;
+    maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) {
+        uintptr_t lo, hi, off;
+
+        if (sscanf(line, "%lx-%lx %*s %lx", &lo, &hi, &off) == 3 && at >= lo && at < hi) {
+            start = lo;
+            offset = off;
+        }
+    }
+    (void)fclose(maps);
+    assert_ok(
+        binary_open(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), STR("/opt/app"), false, &b, &err),
+        &err);
+    elf = binary_vaddr(b, at - start + offset);
+    word = (uint64_t)b->id << 40 | elf;
+    add(&app, SA_S_END, &word, 0, 1, T0);
+    word = (uint64_t)b->id << 40 | 0xfffffff0;
+    add(&app, SA_S_END, &word, 0, 1, T0);
+    w[0] = window(0, 2);
+    make(&job, 1);
+    uint32_t node = decoded.stream[0].rows.node[0];
+    const struct batch_frame *f = &decoded.frame[decoded.node[node].frame];
+    assert_str(frame_name(node), STR("native_name"));
+    assert_int_equal(f->addr, elf);
+    assert_str(decoded.str[decoded.bin[f->bin].path], STR("/opt/app"));
+    assert_int_equal(decoded.bin[f->bin].id_kind, b->id_kind);
+    assert_str(decoded.bin[f->bin].id, ((struct str){(const char *)b->id_bytes, b->id_len}));
+    assert_str(frame_name(decoded.stream[0].rows.node[1]), STR("app+0xfffffff0"));
+    stackagg_window_free(w[0]);
+    binary_unref(b);
+}
+
+static void labels_and_targets(void **state)
+{
+    const struct procread_env env[] = {{STR("STRATA_VERSION"), STR("abc")},
+                                       {STR("STRATA_LABELS"), STR("team=x,service=evil,bad")},
+                                       {STR("RANK"), STR("3")}};
+    struct stackagg_window *w[1];
+    struct batchmake_metric metric[] = {
+        {"process_cpu", "nanoseconds", true, 1, {T0 + NS_PER_S}, 5},
+        {"process_cpu", "nanoseconds", true, 99, {T0 + NS_PER_S}, 6}, /* no row, no target */
+        {"agent_rss", "bytes", false, 0, {T0 + NS_PER_S}, 7}};
+    struct batchmake_event event = {{T0}, "restart", "version=1"};
+    struct batchmake_job job = {
+        .window = w, .n_window = 1, .metric = metric, .n_metric = 3, .event = &event, .n_event = 1};
+    struct proc p = app;
+
+    (void)state;
+    p.env = env;
+    p.n_env = 3;
+    add(&p, SA_S_END, NULL, 0, 0, T0);
+    p.facts = 2; /* exec: another name, the same life */
+    p.exe = STR("/opt/new");
+    p.service = STR("new");
+    add(&p, SA_S_END, NULL, 0, 0, T0);
+    w[0] = window(0, 2);
+    make(&job, 1);
+    assert_int_equal(decoded.n_target, 2);
+    assert_str(decoded.str[decoded.target[1].exe], STR("/opt/new"));
+    assert_int_equal(decoded.target[1].env.n, 3);
+    assert_int_equal(decoded.target[1].key.pid, 5);
+    assert_int_equal(decoded.target[1].host_pid, 50);
+    assert_str(label(decoded.stream[0].rows.labels[0], STR("service")), STR("app"));
+    assert_str(label(decoded.stream[0].rows.labels[1], STR("service")), STR("new"));
+    assert_str(label(decoded.stream[0].rows.labels[0], STR("team")), STR("x"));
+    assert_str(label(decoded.stream[0].rows.labels[0], STR("rank")), STR("3"));
+    assert_str(label(decoded.stream[0].rows.labels[0], STR("version")), STR("abc"));
+    assert_int_equal(decoded.n_metric, 2);
+    assert_int_equal(decoded.metric[0].target, 1);
+    assert_int_equal(decoded.metric[0].inum[0], 5);
+    assert_int_equal(decoded.metric[1].kind, METRIC_GAUGE);
+    assert_str(decoded.str[decoded.event[0].kind], STR("restart"));
+    assert_str(decoded.str[decoded.label.pair[1]], STR("box"));
+    assert_str(decoded.str[decoded.label.pair[3]], STR("agent"));
+    stackagg_window_free(w[0]);
+}
+
+/* What was given up is a stream of loss over its own time; a batch that tells it and is given up
+ * too tells it again. */
+static void dropped(void **state)
+{
+    const struct batchmake_dropped d[] = {
+        {LOSS_SPOOL_DROP, 3, 5, {{T0 - 9 * NS_PER_S}, {T0 - 6 * NS_PER_S}}, 600, 60 * P, 2},
+        {LOSS_SPOOL_DROP, 1, 0, {{T0 - 6 * NS_PER_S}, {T0 - 5 * NS_PER_S}}, 10, P, 2}};
+    struct stackagg_window *w[1];
+    struct batchmake_job job = {.window = w, .n_window = 1, .dropped = d, .n_dropped = 2};
+    const struct batch_stream *st;
+
+    (void)state;
+    add(&app, SA_S_END, NULL, 0, 0, T0);
+    w[0] = window(0, 200);
+    make(&job, 6);
+    assert_int_equal(decoded.n_stream, 3);
+    assert_int_equal(decoded.n_dropped, 1);
+    assert_int_equal(decoded.dropped[0].first, 3);
+    assert_int_equal(decoded.dropped[0].last, 5);
+    st = &decoded.stream[1];
+    assert_int_equal(st->rows.n, 0);
+    assert_int_equal(st->covers.t0.v, T0 - 9 * NS_PER_S);
+    assert_int_equal(st->received, 0);
+    assert_int_equal(st->expected, 600);
+    assert_int_equal(st->lost[0].n, 600);
+    assert_int_equal(st->lost[0].weight, 60 * P);
+    assert_str(decoded.str[st->lost[0].why], STR("spool_drop"));
+    assert_int_equal(info.n, 810);
+    assert_int_equal(info.weight, 62 * P);
+    assert_int_equal(info.first_seq, 3);
+    assert_int_equal(info.covers.t0.v, T0 - 9 * NS_PER_S);
+    assert_int_equal(info.covers.t1.v, T0 + NS_PER_S);
+    stackagg_window_free(w[0]);
+}
+
+/* A violated identity is said in the batch itself; another period is another stream. */
+static void identity_and_period(void **state)
+{
+    struct stackagg_window *w[3];
+    struct batchmake_job job = {.window = w, .n_window = 3};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        add(&app, SA_S_END, NULL, 0, 0, T0 + i * NS_PER_S);
+        w[i] = window(i, 1);
+    }
+    w[1]->account.weight_ns++;
+    w[2]->account.identity_ok = false;
+    memcpy(w[2]->account.identity_text, "cpu=1 left=5 right=6", 21);
+    w[2]->account.period = 2 * P;
+    make(&job, 1);
+    assert_int_equal(decoded.n_stream, 2);
+    assert_int_equal(decoded.stream[0].rows.n, 2);
+    assert_int_equal(decoded.stream[1].period, 2 * P);
+    assert_int_equal(decoded.stream[1].rows.value[0], P); /* not count x its period: said */
+    assert_int_equal(decoded.n_event, 2);
+    assert_str(decoded.str[decoded.event[0].kind], STR("identity"));
+    assert_str(decoded.str[decoded.event[1].text], STR("cpu=1 left=5 right=6"));
+    for (uint32_t i = 0; i < 3; i++)
+        stackagg_window_free(w[i]);
+}
+
+/* Nothing ran: covered and zero, which is data. */
+static void idle(void **state)
+{
+    struct stackagg_window *w[1];
+    struct batchmake_job job = {.window = w, .n_window = 1};
+
+    (void)state;
+    w[0] = window(0, 198);
+    make(&job, 1);
+    assert_int_equal(decoded.n_stream, 1);
+    assert_int_equal(decoded.stream[0].rows.n, 0);
+    assert_int_equal(decoded.stream[0].received, 198);
+    assert_int_equal(decoded.stream[0].state, SOURCE_OK);
+    stackagg_window_free(w[0]);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {T(sums),
+                                       T(stacks),
+                                       T(native_name),
+                                       T(dropped),
+                                       T(idle),
+                                       T(labels_and_targets),
+                                       T(identity_and_period)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

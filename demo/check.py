@@ -166,6 +166,21 @@ def check_clock(verdict, total, samples, lost_ns, burned):
                  f"({100 * (total - burned) / burned:+.2f} %, within {100 * limit:.1f} %)")
 
 
+def check_identity(verdict, status, seconds):
+    """What the agent's windows add up to, in integers, over all CPUs since its start."""
+    f = {name: int(v) for name, v in status["figures"].items()}
+    verdict.that(f["agent_windows"] >= seconds and f["agent_identity_violations"] == 0,
+                 f"busy + idle + jitter + missed = the clock's advance on every CPU in each of "
+                 f"{f['agent_windows']} windows ({f['agent_identity_violations']} violations)")
+    kept, busy = f["agent_weight"] + f["agent_ring_full"] + f["agent_filtered"], f["agent_busy"]
+    verdict.that(kept == busy, f"weight sent + refused by the ring + filtered = busy: {kept} = {busy} ns")
+    dropped = sum(v for name, v in f.items() if name.startswith("agent_dropped_"))
+    produced = f["agent_batches_produced"]
+    verdict.that(produced == f["agent_batches_sent"] + dropped + f["agent_batches_spooled"],
+                 f"batches produced {produced} = sent {f['agent_batches_sent']} + dropped {dropped} "
+                 f"+ waiting {f['agent_batches_spooled']}")
+
+
 def verify(run, say):
     verdict = Verdict()
     begun = run.begun_ns
@@ -193,6 +208,7 @@ def verify(run, say):
     check_shares(verdict, tree, total, samples)
     check_stacks(verdict, tree, total)
     check_evidence(verdict, answer)
+    check_identity(verdict, run.agent_status(), run.options.seconds)
     lost_ns = sum(int(l["weight"] or 0) for l in answer["quality"]["lost"])
     check_clock(verdict, total, samples, lost_ns, burned)
     return 1 if verdict.failed else 0

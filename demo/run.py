@@ -149,8 +149,8 @@ class Api:
         if not answer.get("total") or answer["total"] == "0":
             return None
         names = function_names(answer)
-        table = answer["top"] if "top" in answer else answer
-        rows = [(names[f], int(s)) for f, s in zip(table["func"], table["self"])]
+        row = answer["row"]
+        rows = [(names[f], int(s)) for f, s in zip(row["func"], row["self"])]
         return rows, int(answer["total"]), int(answer["samples"] or 0)
 
 

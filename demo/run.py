@@ -168,6 +168,7 @@ class Run:
         self.programs = []
         self.folder = None   # of a --check: removed at the end
         self.api = None
+        self.status_file = None
         self.begun_ns = time.time_ns()
 
     def path(self, *parts):
@@ -229,8 +230,17 @@ class Run:
         return server
 
     def start_agent(self):
-        command = [self.path("agent", "strata-agent"), "-o", f"server.url={self.api.base}"]
-        return self.start("strata-agent", command)
+        state = os.path.join(os.path.dirname(self.folder) if not self.options.check
+                             else self.folder, "agent")
+        os.makedirs(state, mode=0o700, exist_ok=True)
+        self.status_file = os.path.join(state, "status")
+        return self.start("strata-agent", [
+            self.path("agent", "strata-agent"), "-o", f"server.url={self.api.base}",
+            "-o", "batch.interval=1s", "--state-dir", state, "--status-file", self.status_file])
+
+    def agent_status(self):
+        with open(self.status_file, encoding="utf-8") as file:
+            return json.load(file)
 
     def start_demo(self):
         return self.start("demo", [self.path("demo", "demo")], env={"STRATA_SERVICE": "demo"},

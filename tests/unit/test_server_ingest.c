@@ -67,15 +67,16 @@ static void on_done(void *ctx)
 
 static void post(struct str body, const char *coding, const char *accept)
 {
-    const struct msg_request q = {.method = STR("POST"),
-                                  .path = STR("/api/v1/batch"),
-                                  .content_type = STR(WIRE_MEDIA_TYPE),
-                                  .content_encoding = str_c(coding),
-                                  .accept = str_c(accept),
-                                  .body = body,
-                                  .now = batch.received};
+    static struct msg_request q; /* lent until on_done, which may come after we returned */
     uint64_t used = pool_used(&pool);
 
+    q = (struct msg_request){.method = STR("POST"),
+                             .path = STR("/api/v1/batch"),
+                             .content_type = STR(WIRE_MEDIA_TYPE),
+                             .content_encoding = str_c(coding),
+                             .accept = str_c(accept),
+                             .body = body,
+                             .now = batch.received};
     msg_reply_deinit(&reply);
     n_done = 0;
     ingest_batch(g, &q, &reply, on_done, &reply);

@@ -149,7 +149,8 @@ static uint32_t parse_labels(struct store *s, const char *text, struct store_lab
         l[n++].value = str_from(str_to(rest, comma), eq + 1);
         rest = comma == SIZE_MAX ? (struct str){NULL, 0} : str_from(rest, comma + 1);
     }
-    qsort(l, n, sizeof *l, label_cmp);
+    if (n > 1)
+        qsort(l, n, sizeof *l, label_cmp);
     return n;
 }
 
@@ -648,7 +649,8 @@ static int emit(struct store *s, const struct store_query *q, const struct store
 {
     uint32_t out = 0;
 
-    qsort(c, n, sizeof *c, cell_cmp);
+    if (n > 1)
+        qsort(c, n, sizeof *c, cell_cmp);
     for (uint32_t i = 0; i < n; i++) { /* equal keys become one */
         if (out && cell_cmp(&c[out - 1], &c[i]) == 0) {
             c[out - 1].count += c[i].count;

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/lib/fake_query.h"
+
+/* Tables: recursion counts once, pages join, patterns find each sample once. */
+
+#define S NS_PER_S
+
+static void top(struct query *q, const struct query_top_ask *a, struct query_top *ret)
+{
+    test_err = (struct query_err){};
+    if (query_top(q, a, ret, &test_err) != 0)
+        fail_msg("top: %s", test_err.msg);
+}
+
+static const struct query_row *row_of(const struct query_top *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (str_eq(t->func[t->row[i].func].name, str_c(name)))
+            return &t->row[i];
+    }
+    fail_msg("no row %s", name);
+    return NULL;
+}
+
+static void expect(const struct query_top *t, const char *name, int64_t self, int64_t total,
+                   uint64_t places)
+{
+    const struct query_row *r = row_of(t, name);
+
+    if (r->self != self || r->total != total || r->places != places)
+        fail_msg("%s: self %lld total %lld places %llu", name, (long long)r->self,
+                 (long long)r->total, (unsigned long long)r->places);
+    assert_true(r->samples == (uint64_t)total / 10);
+}
+
+static void recursion(void **state)
+{
+    struct store *s = fake_store_new();
+    const struct query_top_ask a = {.limit = 100};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main#x;n:rec#x;n:rec#x;n:leaf#x", 100);
+    test_row(s, "n:main#x;n:rec#x;n:mid#x;n:rec#x", 50);
+    test_row(s, "n:main#x;n:leaf#x", 30);
+    test_row(s, "n:rec#x", 20);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    assert_true(t.sum.total == 200 && t.rows == 4);
+    expect(&t, "main", 0, 180, 1);
+    expect(&t, "rec", 70, 170, 2); /* below main, and at the top */
+    expect(&t, "mid", 0, 50, 1);
+    expect(&t, "leaf", 130, 130, 2);
+    query_free(q);
+    fake_store_free(s);
+}
+
+static void deep_recursion(void **state)
+{
+    struct store *s = fake_store_new();
+    const struct query_top_ask a = {.limit = 100, .n_any = 1, .any = {STR("r")}};
+    static struct fake_frame f[500];
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    for (int i = 0; i < 500; i++)
+        f[i] = (struct fake_frame){.kind = FRAME_NATIVE, .name = STR("r"), .bin = STR("x")};
+    for (uint32_t i = 1; i <= 500; i++)
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                             .labels = "service=a",
+                                             .t = S,
+                                             .frame = f,
+                                             .n_frame = i,
+                                             .count = 1,
+                                             .value = 10});
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    expect(&t, "r", 5000, 5000, 1);
+    assert_true(t.any[0].total == 5000 && t.any[0].functions == 1);
+    query_free(q);
+    fake_store_free(s);
+}
+
+static void keys(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_top_ask a = {.limit = 100, .key = QUERY_KEY_BIN, .sort = QUERY_BY_TOTAL};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main#/bin/x;n:read#/lib/c.so;n:cb#/bin/x;n:write#/lib/c.so", 100);
+    test_row(s, "n:main#/bin/x", 40);
+    test_row(s, "p:f@a.py;p:g@b.py;p:h@a.py", 10);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    expect(&t, "x", 40, 140, 1);
+    expect(&t, "c.so", 100, 100, 1);
+    expect(&t, "", 10, 10, 1); /* no binary */
+    a.key = QUERY_KEY_FILE;
+    top(q, &a, &t);
+    expect(&t, "a.py", 10, 10, 1);
+    expect(&t, "b.py", 0, 10, 1);
+    expect(&t, "", 140, 140, 1);
+    query_free(q);
+    fake_store_free(s);
+}
+
+static void pages(void **state)
+{
+    static const enum query_sort sorts[] = {QUERY_BY_SELF, QUERY_BY_TOTAL, QUERY_BY_SAMPLES};
+    struct store *s = fake_store_new();
+    struct query *q;
+    char stack[64];
+
+    (void)state;
+    for (int i = 0; i < 97; i++) { /* many equal values */
+        (void)snprintf(stack, sizeof stack, "n:main#x;n:f%d#x", i);
+        test_row(s, stack, 10 * (1 + i % 5));
+    }
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    for (int k = 0; k < 3; k++) {
+        struct query_top_ask a = {.limit = 98, .sort = sorts[k]};
+        struct query_top whole = {}, t = {};
+        uint32_t at = 0;
+
+        top(q, &a, &whole);
+        assert_true(whole.n == 98 && whole.next.n == 0 && whole.rows == 98);
+        a.limit = 7;
+        do {
+            top(q, &a, &t);
+            assert_int_equal(t.rows, 98);
+            for (uint32_t i = 0; i < t.n; i++, at++)
+                assert_str(t.func[t.row[i].func].name, whole.func[whole.row[at].func].name);
+            a.after = t.next;
+        } while (t.next.n);
+        assert_int_equal(at, 98);
+        a.after = (struct str){NULL, 0};
+        a.limit = 0; /* sums alone */
+        top(q, &a, &t);
+        assert_true(t.n == 0 && t.next.n == 0 && t.sum.total == whole.sum.total);
+    }
+    query_free(q);
+    fake_store_free(s);
+}
+
+static void patterns(void **state)
+{
+    struct store *s = fake_store_new();
+    const struct query_top_ask a = {
+        .limit = 100,
+        .n_any = 4,
+        .match = STR("/^al/"),
+        .any = {STR("alpha"), STR("bin=libB"), STR("/a$/"), STR("nothing")}};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main#x;n:alpha#/lib/libB.so;n:beta#x", 100);
+    test_row(s, "n:main#x;n:ALPHA#x", 40);
+    test_row(s, "n:main#x;n:gamma#/lib/libB.so", 20);
+    test_row(s, "n:main#x;n:other#x", 10);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    assert_true(t.any[0].total == 140 && t.any[0].functions == 2 && t.any[0].samples == 14);
+    assert_true(t.any[1].total == 120 && t.any[1].functions == 2);
+    assert_true(t.any[2].total == 120 && t.any[2].functions == 3);
+    assert_true(t.any[3].total == 0 && t.any[3].functions == 0);
+    assert_true(t.any_union.total == 160 && t.any_union.functions == 4);
+    assert_str(t.any[2].pattern, STR("/a$/"));
+    assert_true(t.rows == 1 && t.matched.functions == 1 && t.matched.total == 100);
+    expect(&t, "alpha", 0, 100, 1);
+    query_free(q);
+    fake_store_free(s);
+}
+
+static void same_name_two_files(void **state)
+{
+    struct store *s = fake_store_new();
+    const struct query_top_ask a = {.limit = 100};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "p:forward@a.py", 10);
+    test_row(s, "p:forward@b.py", 20);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    assert_int_equal(t.n, 2);
+    assert_str(t.func[t.row[0].func].file, STR("b.py"));
+    query_free(q);
+    q = test_ask(s, "cpu", 0, 2 * S, "service");
+    test_err = (struct query_err){};
+    assert_true(query_top(q, &a, &t, &test_err) < 0);
+    assert_int_equal(test_err.code, QUERY_NOT_SUPPORTED);
+    query_free(q);
+    fake_store_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recursion), cmocka_unit_test(deep_recursion),
+        cmocka_unit_test(keys),      cmocka_unit_test(pages),
+        cmocka_unit_test(patterns),  cmocka_unit_test(same_name_two_files),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

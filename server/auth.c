@@ -69,7 +69,7 @@ static bool roles_parse(struct str s, unsigned *ret)
 
 static bool sha256_parse(struct str s, uint8_t ret[static SHA256_SIZE])
 {
-    if (s.n != 2 * SHA256_SIZE)
+    if (s.n != (size_t)2 * SHA256_SIZE)
         return false;
     for (size_t i = 0; i < SHA256_SIZE; i++) {
         uint64_t v;
@@ -160,7 +160,7 @@ int auth_load(const char *path, struct auth **ret, struct err *err)
     }
     buf_deinit(&b);
     if (r < 0)
-        a = auth_free(a);
+        auth_free(a);
     else
         *ret = a;
     return r;
@@ -213,7 +213,7 @@ enum auth_result auth_check(const struct auth *a, struct str authorization, enum
 
     if (role == AUTH_NONE || !a->n)
         return AUTH_OK;
-    arena_init(&arena, 2 * TOKEN_MAX);
+    arena_init(&arena, (size_t)2 * TOKEN_MAX);
     have = authorization.n <= TOKEN_MAX && token_of(&arena, authorization, &token) && token.n;
     if (have && gnutls_hash_fast(GNUTLS_DIG_SHA256, token.p, token.n, sum) == 0) {
         for (uint32_t i = 0; i < a->n; i++) /* no early end: time says nothing about which */

@@ -101,8 +101,8 @@ struct http {
 /* ---- http_conn.c --------------------------------------------------------------------------- */
 
 /* May this peer connect? Counts refusals. */
-bool http_conn_allowed(struct http *h, const struct sockaddr *addr);
-struct http_conn *http_conn_new(struct http *h, int fd, const struct sockaddr *addr);
+bool http_conn_allowed(struct http *h, const struct sockaddr *sa);
+struct http_conn *http_conn_new(struct http *h, int fd, const struct sockaddr *sa);
 void http_conn_free(struct http *h, struct http_conn *c);
 void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state state,
                    struct http_req *req, uint64_t bytes);
@@ -111,6 +111,17 @@ void http_conn_received(struct http *h, struct http_conn *c, uint64_t bytes);
 void http_conn_stop(struct http *h);
 /* Set cancel of every query; wait until no request that was received whole is left: true. */
 bool http_conn_drain(struct http *h, int64_t wait_ns);
+
+/* What libraries only read, though their prototypes do not say so. */
+static inline void *http_unconst(const void *p)
+{
+    const union {
+        const void *in;
+        void *out;
+    } u = {.in = p};
+
+    return u.out;
+}
 
 /* ---- http_reply.c -------------------------------------------------------------------------- */
 

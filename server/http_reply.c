@@ -56,7 +56,7 @@ static bool gzip(struct str in, struct buf *out)
     buf_init(out, bound);
     p = buf_reserve(out, bound);
     if (p) {
-        z.next_in = (Bytef *)(uintptr_t)in.p;
+        z.next_in = http_unconst(in.p);
         z.avail_in = (uInt)in.n;
         z.next_out = (Bytef *)p;
         z.avail_out = (uInt)bound;
@@ -148,7 +148,8 @@ static void headers_each(const struct http_req *r, const struct header *out)
     (void)snprintf(text, sizeof text, "total;dur=%.3f",
                    (double)(mono_now().v - r->start.v) / (double)NS_PER_MS);
     out->add(out->ctx, "Server-Timing", text);
-    out->add(out->ctx, "Strata-UI", r->h->conf.ui_hash);
+    if (r->h->conf.ui_hash[0])
+        out->add(out->ctx, "Strata-UI", r->h->conf.ui_hash);
 }
 
 static void add_mhd(void *ctx, const char *name, const char *value)
@@ -179,8 +180,7 @@ bool http_reply_queue(struct http_req *r)
     /* first, so that the sweeper no longer looks at the reply of a refused request */
     http_conn_set(r->h, r->conn, HTTP_CONN_ANSWERING, r, body.n);
     if (m->fixed.p || !body.n) {
-        res = MHD_create_response_from_buffer(body.n, (void *)(uintptr_t)body.p,
-                                              MHD_RESPMEM_PERSISTENT);
+        res = MHD_create_response_from_buffer(body.n, http_unconst(body.p), MHD_RESPMEM_PERSISTENT);
     } else {
         struct buf *own = xmalloc(sizeof *own);
 

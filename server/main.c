@@ -88,10 +88,12 @@ static void print_and_exit(int key)
 static void set_later(struct argp_state *state, const char *assignment)
 {
     if (args.n_set == sizeof args.set / sizeof args.set[0])
-        argp_error(state, "more than %zu settings", args.n_set);
+        argp_error(state, // NOLINT(concurrency-mt-unsafe): no other thread yet
+                   "more than %zu settings", args.n_set);
     args.set[args.n_set++] = str_c(assignment);
 }
 
+// NOLINTBEGIN(concurrency-mt-unsafe): argp and exit, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     switch (key) {
@@ -130,6 +132,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
+// NOLINTEND(concurrency-mt-unsafe)
 
 static const struct argp argp = {
     .options = options,
@@ -217,14 +220,14 @@ int main(int argc, char **argv)
 
     log_set_name("stratad");
     (void)umask(0077);
-    if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0) // NOLINT(concurrency-mt-unsafe)
         return 1;
     signals = settings_read(&err);
     if (signals == 0)
         signals = signals_open(&err);
     if (signals < 0)
         return fail(&err);
-    conf.ui = args.ui;
+    conf.ui = args.ui || args.ui_dev || access(STRATA_UI_DIR, R_OK) < 0 ? args.ui : STRATA_UI_DIR;
     conf.ui_dev = args.ui_dev;
     conf.opened_fd = eventfd(0, EFD_CLOEXEC);
     if (app_start(&conf, &a, &err) < 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/hash.h"
 #include "server/http_parse.h"
 #include "server/msg.h"
@@ -77,6 +78,7 @@ static struct str replace(struct arena *a, struct str text, struct str from, str
     struct str out;
     size_t i = 0;
 
+    assert(text.p || !text.n);
     buf_init(&b, TOTAL_MAX);
     while (i < text.n) {
         if (str_starts(str_from(text, i), from)) {
@@ -145,7 +147,7 @@ static void hash_find(struct static_files *s)
             continue;
         rest = str_from(rest, 4);
         at = str_find(rest, '/');
-        if (at < sizeof s->hash) {
+        if (rest.p && at < sizeof s->hash) {
             memcpy(s->hash, rest.p, at);
             s->hash[at] = '\0';
             return;
@@ -212,7 +214,7 @@ int static_load(const char *dir, const char *base_path, struct static_files **re
     r = manifest_load(s, fd, err);
     (void)close(fd);
     if (r < 0)
-        s = static_free(s);
+        static_free(s);
     else
         *ret = s;
     return r;
@@ -297,7 +299,7 @@ int static_load_dev(const char *dir, const char *base_path, struct static_files 
     for (size_t i = 0; r == 0 && i < sizeof tree / sizeof tree[0]; i++)
         r = dev_walk(s, tree[i], 0, err);
     if (r < 0)
-        s = static_free(s);
+        static_free(s);
     else
         *ret = s;
     return r;

@@ -56,8 +56,9 @@ int work_start(uint32_t running, uint32_t waiting, struct work **ret, struct err
         int r = thread_start(&w->thread[w->n_thread], "query", 0, work_main, w);
 
         if (r < 0) {
+            r = err_set(err, r, "cannot start query thread %u of %u", w->n_thread + 1, running);
             work_stop(w);
-            return err_set(err, r, "cannot start query thread %u of %u", w->n_thread + 1, running);
+            return r;
         }
     }
     *ret = w;

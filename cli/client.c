@@ -41,6 +41,7 @@ static const struct argp_option options[] = {
     {},
 };
 
+// NOLINTNEXTLINE(readability-non-const-parameter): argp's type
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct cli_ask *a = state->input;

@@ -24,6 +24,7 @@ static const struct argp_option options[] = {
     {},
 };
 
+// NOLINTBEGIN(concurrency-mt-unsafe): argp and exit, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct flame *f = state->input;
@@ -47,6 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
+// NOLINTEND(concurrency-mt-unsafe)
 
 static const char *format_of(const struct flame *f)
 {
@@ -94,7 +96,7 @@ int cli_flame(int argc, char **argv)
     int r;
 
     cli_ask_init(&f.ask);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &f) != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &f) != 0) // NOLINT(concurrency-mt-unsafe)
         return CLI_TROUBLE;
     format = f.ask.json ? "json" : format_of(&f);
     if (!format) {

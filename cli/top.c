@@ -35,6 +35,7 @@ static const struct argp_option options[] = {
     {},
 };
 
+// NOLINTBEGIN(concurrency-mt-unsafe): argp and exit, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct top *t = state->input;
@@ -70,6 +71,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
+// NOLINTEND(concurrency-mt-unsafe)
 
 /* ---- reading the answer -------------------------------------------------------------------- */
 
@@ -342,7 +344,7 @@ int cli_top(int argc, char **argv)
     int r;
 
     cli_ask_init(&t.ask);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0)
+    if (argp_parse(&argp, argc, argv, 0, NULL, &t) != 0) // NOLINT(concurrency-mt-unsafe)
         return CLI_TROUBLE;
     buf_init(&query, 256 << 10);
     buf_init(&out, ANSWER_MAX);

@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""strata top and strata flame against a running server."""
+import json
+import os
+import tempfile
+import time
+import unittest
+import xml.dom.minidom
+
+import stratabatch as sb
+from servertest import Server, strata
+
+S = 10**9
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server()
+        cls.s.start()
+        now = time.time_ns() // S * S
+        b = sb.Batch()
+        b.stream("cpu", now - 60 * S, now, period=10**7, labels={"service": "demo"},
+                 expected=100, received=90, lost={"ring_full": (10, 10**8)},
+                 rows=[dict(stack=[("native", "main", "", 0, "/usr/bin/demo"), "hot"], count=60),
+                       dict(stack=[("native", "main", "", 0, "/usr/bin/demo"), "warm"], count=30),
+                       dict(stack=["evil\x1b[31m;\u202e", b"\xff\xfe"], count=0 + 1)])
+        r = sb.post(cls.s.url, b)
+        assert r["http"] == 200, r
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.s.__exit__()
+
+    def run_ok(self, *arguments, **more):
+        r = strata(self.s, *arguments, **more)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
+    def test_top(self):
+        out = self.run_ok("top", "--from", "now-5m").decode()
+        lines = out.splitlines()
+        self.assertIn("cpu nanoseconds, sum", lines[0])
+        self.assertIn("1 source", lines[0])
+        self.assertIn("n = 91", lines[0])
+        self.assertIn("lost 9.9 %", lines[0])
+        self.assertIn("self", lines[1])
+        self.assertRegex(lines[2], r"600\.0 core-ms +65\.9 % +600\.0 core-ms +65\.9 % +60 +hot$")
+        self.assertRegex(lines[3], r"300\.0 core-ms .* 30 +warm$")
+        self.assertRegex(out, r"0 core-ns +0\.0 % +900\.0 core-ms +98\.9 % +90 +main +\[demo\]")
+
+    def test_names_cannot_steer_the_terminal(self):
+        out = self.run_ok("top", "--from", "now-5m", "--sort", "total")
+        self.assertNotIn(b"\x1b", out)
+        self.assertNotIn("\u202e".encode(), out)
+        self.assertIn(rb"evil\x1b[31m;\u{202e}", out)
+        out.decode()
+
+    def test_any_and_rows(self):
+        out = self.run_ok("top", "--from", "now-5m", "--any", "hot", "--any", "warm", "-n", "0")
+        lines = out.decode().splitlines()
+        self.assertRegex(lines[2], r"65\.9 % +60 +1 +hot$")
+        self.assertRegex(lines[4], r"98\.9 % +90 +2 +at least one$")
+        self.assertEqual(len(lines), 5)
+
+    def test_json(self):
+        a = json.loads(self.run_ok("top", "--from", "now-5m", "--json", "-q", '{service="demo"}'))
+        self.assertEqual(a["samples"], "91")
+
+    def test_folded(self):
+        out = self.run_ok("flame", "--from", "now-5m")
+        self.assertIn(b"main;hot 600000000\n", out)
+        self.assertIn(b"\xff\xfe 10000000\n", out)  # names keep their bytes in a file
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "x.folded")
+            self.run_ok("flame", "--from", "now-5m", "-o", path)
+            with open(path, "rb") as f:
+                self.assertEqual(f.read(), out)
+
+    def test_svg(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "x.svg")
+            self.run_ok("flame", "--from", "now-5m", "-o", path)
+            doc = xml.dom.minidom.parse(path)
+            self.assertEqual(doc.documentElement.tagName, "svg")
+            with open(path, encoding="utf-8") as f:
+                self.assertIn("hot", f.read())
+            r = strata(self.s, "flame", "-o", os.path.join(d, "x.png"))
+            self.assertEqual(r.returncode, 2)
+            self.assertIn(b"--format", r.stderr)
+
+    def test_trouble(self):
+        for arguments, text in [
+                (["top", "-q", "cpu{"], b"bad_selector"),
+                (["top", "--sort", "size"], b"sort"),
+                (["top", "--from", "yesterday"], b"from"),
+                (["top", "extra"], b"extra"),
+                (["top", "-n", "x"], b"-n"),
+                (["top", "--server", "http://127.0.0.1:1"], b"no server at http://127.0.0.1:1"),
+                (["flame", "--token-file", "/nonexistent"], b"/nonexistent"),
+                (["flame", "--token-file", "/dev/null", "--server", "http://192.0.2.1"],
+                 b"in the clear"),
+                (["tap"], b'no verb "tap"'),
+                ([], b"Usage")]:
+            r = strata(self.s, *arguments)
+            self.assertEqual(r.returncode, 2, (arguments, r.stdout))
+            self.assertIn(text, r.stderr, arguments)
+
+    def test_help(self):
+        for arguments in (["--help"], ["help"], ["top", "--help"], ["flame", "--help"],
+                          ["--version"]):
+            self.assertTrue(self.run_ok(*arguments))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

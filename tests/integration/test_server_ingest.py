@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Batches over HTTP: what is stored is what is answered, what is refused names its reason."""
+import json
+import os
+import time
+import unittest
+
+import stratabatch as sb
+from servertest import Server
+from test_server_start import one_batch
+
+S = 10**9
+
+
+def totals(s, **more):
+    """(value, observations) of all cpu samples of the last hour, as /top says."""
+    r = s.get("/api/v1/top", q="cpu", limit=0, **{"from": "now-1h", "to": "now", **more})
+    if r.status != 200:
+        raise AssertionError(f"/top: {r.status} {r.body}")
+    a = r.json()
+    return int(a["total"] or 0), int(a["samples"] or 0)
+
+
+class Batches(unittest.TestCase):
+    def setUp(self):
+        self.server = Server()
+        self.server.start()
+        self.addCleanup(self.server.__exit__)
+
+    def post(self, batch, **more):
+        return sb.post(self.server.url, batch, **more)
+
+    def test_stored_and_answered(self):
+        now = time.time_ns() // S * S
+        b = sb.Batch(labels={"host": "h1"})
+        b.stream("cpu", now - 10 * S, now, period=10**7, labels={"service": "demo"},
+                 expected=12, received=10, lost={"ring_full": (2, 2 * 10**7)},
+                 rows=[dict(stack=["main", "work"], count=6), dict(stack=["main"], count=4)])
+        r = self.post(b)
+        self.assertEqual((r["http"], r["status"], r["seq"]), (200, "stored", b.seq))
+        self.assertGreater(r["lsn"], 0)
+        self.assertEqual(r["max_bytes"], 16 << 20)
+        top = self.server.get("/api/v1/top", q='cpu{service="demo"}', **{"from": "now-5m"}).json()
+        self.assertEqual((top["total"], top["samples"]), (str(10 * 10**7), "10"))
+        self.assertEqual(top["quality"]["lost"], [dict(why="ring_full", n="2", weight=str(2 * 10**7))])
+        self.assertEqual(self.server.metrics()['strata_ingest_samples_total{type="cpu"}'], 2)
+
+    def test_duplicate_and_conflict(self):
+        b = one_batch()
+        self.assertEqual(self.post(b)["status"], "stored")
+        self.assertEqual(self.post(b)["status"], "duplicate")
+        other = one_batch(seq=b.seq, agent_version="other")
+        r = self.post(other)
+        self.assertEqual((r["http"], r["reason"]), (409, "seq_conflict"))
+        self.assertEqual(totals(self.server), (3 * 10**7, 3))
+        m = self.server.metrics()
+        self.assertEqual(m['strata_rejected_total{proto="native",reason="seq_conflict"}'], 1)
+        self.assertEqual(m['strata_ingest_requests_total{proto="native",code="200"}'], 2)
+
+    def test_dict_miss(self):
+        b = one_batch()
+        now = time.time_ns() // S * S
+        b.known = [0x1234567890ABCDEF]
+        b.stream("cpu", now - 10 * S, now, period=10**7, labels={"service": "demo"},
+                 rows=[dict(stack=sb.Known(0), count=1)])
+        b.content = 77
+        r = self.post(b)
+        self.assertEqual((r["http"], r["reason"]), (409, "dict_miss"))
+        self.assertEqual(totals(self.server), (0, 0))
+        again = one_batch(seq=b.seq, content=77)
+        self.assertEqual(self.post(again)["status"], "stored")
+        self.assertEqual(totals(self.server), (3 * 10**7, 3))
+
+    def test_malformed_names_the_field(self):
+        now = time.time_ns() // S * S
+
+        def bad(**columns):
+            b = sb.Batch()
+            b.stream("cpu", now - 10 * S, now, period=10**7,
+                     rows=[dict(stack=["main"]), dict(stack=["work"])], **columns)
+            return b
+
+        for columns, reason, field in [
+                (dict(stack=[1, 99]), "bad_index", "stack"),
+                (dict(s_target=[1, 7]), "bad_index", "target"),
+                (dict(tid=[1, 2, 3]), "column_length", "tid"),
+                (dict(count=[1]), "column_length", "count")]:
+            r = self.post(bad(**columns))
+            self.assertEqual((r["http"], r["reason"]), (400, reason), r)
+            self.assertIn("stream[0]", r["message"])
+            self.assertIn(field, r["message"])
+        r = self.post(b"\xff" * 100)
+        self.assertEqual((r["http"], r["reason"]), (400, "bad_encoding"))
+        r = self.post(sb.Batch(version=99))
+        self.assertEqual((r["http"], r["reason"]), (400, "unsupported_version"))
+        r = self.post(bad(stack=[1, 99]), headers={"Accept": "application/json"})
+        self.assertEqual(json.loads(r["message"])["error"]["code"], "bad_index")
+        # nothing else is lost
+        self.assertEqual(self.post(one_batch())["status"], "stored")
+        self.assertEqual(totals(self.server), (3 * 10**7, 3))
+
+    def test_single_rows_refused(self):
+        now = time.time_ns() // S * S
+        b = sb.Batch()
+        b.stream("cpu", now - 10 * S, now, period=10**7, basis="every", labels={"service": "demo"},
+                 rows=[dict(stack=["main"], value=5), dict(stack=["main"], value=-3),
+                       dict(stack=["main"], value=7, t=now + S)])
+        b.stream("cpu", now - 9 * 86400 * S, now - 9 * 86400 * S + S, period=10**7,
+                 rows=[dict(stack=["main"])])
+        r = self.post(b)
+        self.assertEqual((r["http"], r["status"]), (200, "stored"))
+        self.assertEqual({x["reason"]: x["samples"] for x in r["rejected"]},
+                         {"negative_value": 1, "outside_interval": 1, "too_old": 1})
+        m = self.server.metrics()
+        for reason in ("negative_value", "outside_interval", "too_old"):
+            self.assertEqual(m[f'strata_rejected_total{{proto="native",reason="{reason}"}}'], 1)
+        self.assertEqual(totals(self.server)[0], 5)
+
+    def test_media_types(self):
+        for headers, status, reason in [
+                ({"Content-Type": "application/json"}, 415, "unsupported_media_type"),
+                ({"Content-Encoding": "br"}, 415, "unsupported_coding"),
+                ({"Content-Encoding": "zstd"}, 400, "bad_encoding")]:
+            r = self.post(one_batch(), headers=headers)
+            self.assertEqual((r["http"], r["reason"]), (status, reason))
+
+    def test_chunked(self):
+        body = one_batch().encode()
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[i:i + 50]), body[i:i + 50])
+                          for i in range(0, len(body), 50))
+        c = self.server.connect()
+        c.sendall(b"POST /api/v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+                  b"Content-Type: " + sb.MEDIA_TYPE.encode() + b"\r\n\r\n" + chunks + b"0\r\n\r\n")
+        self.assertIn(b"HTTP/1.1 200 ", c.recv(4096))
+        c.close()
+        self.assertEqual(totals(self.server), (3 * 10**7, 3))
+
+
+class Limits(unittest.TestCase):
+    def test_body(self):
+        with Server(settings={"ingest.body": "64KiB", "ingest.samples": 100}) as s:
+            r = sb.post(s.url, b"\0" * 70000)
+            self.assertEqual((r["http"], r["reason"], r["setting"], r["limit"], r["actual"]),
+                             (413, "body_too_large", "ingest.body", 65536, 70000))
+            now = time.time_ns() // S * S
+            b = sb.Batch()
+            b.stream("cpu", now - 10 * S, now, period=1, rows=[dict(stack=["main"])] * 101)
+            r = sb.post(s.url, b)
+            self.assertEqual((r["http"], r["reason"], r["setting"], r["limit"], r["actual"]),
+                             (413, "too_many_samples", "ingest.samples", 100, 101))
+            # the answer arrives although the client goes on sending
+            c = s.connect()
+            c.sendall(b"POST /api/v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n"
+                      b"Content-Type: " + sb.MEDIA_TYPE.encode() + b"\r\n\r\n")
+            for _ in range(20):
+                c.sendall(b"\0" * 10000)
+            self.assertIn(b"HTTP/1.1 413 ", c.recv(4096))
+            c.close()
+            self.assertEqual(sb.post(s.url, one_batch())["status"], "stored")
+
+    def test_unsealed_journal(self):
+        """Beyond max_unsealed new batches are refused, and what was acknowledged stays readable."""
+        with Server(settings={"storage.max_unsealed": "1MiB"}) as s:
+            stored, refused = 0, None
+            for _ in range(400):
+                now = time.time_ns() // S * S
+                b = sb.Batch()
+                b.stream("cpu", now - 10 * S, now, period=10**7, labels={"service": "demo"},
+                         rows=[dict(stack=[os.urandom(100).hex()]) for k in range(50)])
+                r = sb.post(s.url, b)
+                if r["http"] != 200:
+                    refused = r
+                    break
+                stored += 50
+            self.assertIsNotNone(refused)
+            self.assertEqual((refused["http"], refused["reason"]), (429, "head_full"))
+            self.assertGreater(refused["retry_after_ms"], 0)
+            self.assertEqual(totals(s), (stored * 10**7, stored))
+
+
+class Queries(unittest.TestCase):
+    def test_client_leaves(self):
+        """A query whose client has gone ends, and its worker serves the next."""
+        with Server(settings={"query.running": 1, "query.waiting": 1}) as s:
+            self.assertEqual(sb.post(s.url, one_batch())["http"], 200)
+            for _ in range(20):
+                c = s.connect()
+                c.sendall(b"GET /api/v1/flamegraph?q=cpu HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                c.close()
+            end = time.monotonic() + 5
+            while s.metrics()["strata_queries_running"] and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(totals(s), (3 * 10**7, 3))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -260,18 +260,20 @@ static void done_locked(struct builder *b, const struct built *d) REQUIRES(&b->m
     b->done[b->n_done++] = *d;
 }
 
-/* The smallest urgent one, else the oldest: most stacks need a small table beside a large one. */
+static bool before(const struct job *a, const struct job *b)
+{
+    return a->urgent != b->urgent ? a->urgent : a->bin->size < b->bin->size;
+}
+
+/* Urgent ones first, then the smallest: most stacks need a small table beside a large one. */
 static struct job next_locked(struct builder *b) REQUIRES(&b->mu)
 {
     uint32_t best = 0;
     struct job j;
 
-    for (uint32_t i = 1; i < b->n_queue; i++) {
-        const struct job *q = &b->queue[i], *at = &b->queue[best];
-
-        if (q->urgent && (!at->urgent || q->bin->size < at->bin->size))
+    for (uint32_t i = 1; i < b->n_queue; i++)
+        if (before(&b->queue[i], &b->queue[best]))
             best = i;
-    }
     j = b->queue[best];
     memmove(&b->queue[best], &b->queue[best + 1], (--b->n_queue - best) * sizeof *b->queue);
     return j;

@@ -9,7 +9,8 @@ SKIP = 77
 
 
 def build_dir():
-    return os.environ["STRATA_AGENT_TESTS"]
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return os.environ.get("STRATA_AGENT_TESTS", os.path.join(root, "build/tests/agent"))
 
 
 def tool(name):

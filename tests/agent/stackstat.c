@@ -55,7 +55,7 @@ struct tool {
     uint64_t rows; /* weight that the sink got in this window */
     struct source_account sum;
     uint32_t windows, bad;
-    int64_t warm_until;
+    int64_t warm_until, warm_latest;
 };
 
 static volatile sig_atomic_t stopped;
@@ -85,6 +85,18 @@ static void print_stack(const struct sa_ev *ev)
     (void)printf("\n");
 }
 
+/* Is it too early for this sample to count? */
+static bool warming(struct tool *x, const struct sa_ev *ev)
+{
+    int64_t t = (int64_t)ev->t_ns, more = t + NS_PER_S / 2;
+
+    if (t >= x->warm_until)
+        return false;
+    if (ev->stop == SA_S_NOTABLE && more > x->warm_until && x->warm_until < x->warm_latest)
+        x->warm_until = more;
+    return true;
+}
+
 static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 {
     struct tool *x = ctx;
@@ -97,10 +109,10 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
         if (p)
             proc_missed(x->procs, p, mono_now().v);
     }
-    for (uint32_t i = 0; i < x->n_w && (int64_t)ev->t_ns >= x->warm_until; i++) {
+    for (uint32_t i = 0; i < x->n_w; i++) {
         struct watch *w = &x->w[i];
 
-        if (w->tgid != ev->tgid)
+        if (w->tgid != ev->tgid || warming(x, ev))
             continue;
         w->n++;
         w->weight += ev->weight_ns;
@@ -245,14 +257,15 @@ static int run(struct tool *x, struct err *err)
     begin = mono_now().v;
     next = begin + NS_PER_S;
     x->warm_until = begin + (int64_t)(x->o.warm * 1e9);
-    while (!stopped && (double)(mono_now().v - begin) < x->o.seconds * 1e9) {
+    x->warm_latest = x->warm_until + (x->o.warm > 0 ? 15 * NS_PER_S : 0);
+    while (!stopped && (double)(mono_now().v - x->warm_until) < x->o.seconds * 1e9) {
         (void)usleep(50000);
         TRY(round_once(x, err));
         if (mono_now().v < next)
             continue;
         window(x);
         next += NS_PER_S;
-        if (x->o.change && (double)(mono_now().v - begin) > x->o.seconds * 5e8) {
+        if (x->o.change && (double)(mono_now().v - x->warm_until) > x->o.seconds * 5e8) {
             TRY(source_cpu_set_period(x->src, x->o.change, err));
             x->o.change = 0;
         }

@@ -48,7 +48,6 @@ static int too_expensive(struct query_err *e, const char *param, const char *wha
     int r = query_fail(e, -E2BIG, QUERY_REGEX_TOO_EXPENSIVE, param,
                        "regular expression: %s (limit %llu)", what, (unsigned long long)limit);
 
-    e->setting = "query.regex";
     e->limit = limit;
     e->actual = actual;
     return r;

@@ -20,7 +20,7 @@ const struct conf_opt srv_opts[] = {
     {"http", "tokens", CONF_STR, AT(tokens), "", 0, 0,
      "file of tokens, mode 0600, one a line: NAME ROLE[,ROLE] SHA256; roles ingest, read, admin"},
 
-    {"limits", "memory", CONF_SIZE, AT(memory), "0B", 0, INT64_MAX,
+    {"limits", "memory", CONF_SIZE, AT(memory), "0B", 0, G(1 << 20),
      "what the pools are cut from; 0B: 80 % of the cgroup's limit, else half of the machine"},
     {"limits", "log_lines_per_s", CONF_COUNT, AT(log_lines), "10", 1, 10000,
      "log lines of one kind per second; the rest is counted"},
@@ -30,7 +30,7 @@ const struct conf_opt srv_opts[] = {
     {"ingest", "body", CONF_SIZE, AT(body), "16MiB", K(1), G(1), "body as received"},
     {"ingest", "inflated", CONF_SIZE, AT(inflated), "64MiB", K(1), G(2), "body after decompression"},
     {"ingest", "arena", CONF_SIZE, AT(arena), "128MiB", K(64), G(4), "memory to decode one request"},
-    {"ingest", "memory", CONF_SIZE, AT(ingest_memory), "0B", 0, INT64_MAX,
+    {"ingest", "memory", CONF_SIZE, AT(ingest_memory), "0B", 0, G(1 << 20),
      "bodies and arenas of all requests together; 0B: lesser of 384 MiB and a quarter of limits.memory"},
     {"ingest", "members", CONF_COUNT, AT(members), "1024", 1, COUNT_MAX, "zstd frames per body"},
     {"ingest", "nesting", CONF_COUNT, AT(nesting), "32", 2, 32, "messages inside each other"},
@@ -81,9 +81,9 @@ const struct conf_opt srv_opts[] = {
 
     {"storage", "dir", CONF_STR, AT(dir), "/var/lib/strata", 0, 0,
      "data directory; created with mode 0700 if missing"},
-    {"storage", "min_free", CONF_SIZE, AT(min_free), "1GiB", 0, INT64_MAX,
+    {"storage", "min_free", CONF_SIZE, AT(min_free), "1GiB", 0, G(1 << 20),
      "space left free on the file system; below it batches are refused"},
-    {"storage", "max_unsealed", CONF_SIZE, AT(max_unsealed), "1GiB", M(1), INT64_MAX,
+    {"storage", "max_unsealed", CONF_SIZE, AT(max_unsealed), "1GiB", M(1), G(1 << 20),
      "journal not yet sealed; beyond it batches are refused with head_full"},
 };
 // clang-format on

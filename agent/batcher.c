@@ -102,10 +102,17 @@ static int make_one(struct batcher *b, const struct batchmake_job *job, struct m
     return 0;
 }
 
-static void put_made(struct batcher *b, const struct made *m, int64_t not_before)
+static void put_made(struct batcher *b, const struct batchmake_job *job, const struct made *m,
+                     int64_t not_before)
 {
-    b->seq++;
-    spool_put(b->spool, b->seq, buf_view(&m->body), &m->info, not_before);
+    struct spool_new_batch n = {.body = buf_view(&m->body),
+                                .info = &m->info,
+                                .told = job->dropped,
+                                .n_told = job->n_dropped,
+                                .not_before = not_before};
+
+    n.seq = ++b->seq;
+    spool_put(b->spool, &n);
     mutex_lock(&b->mu);
     b->stats.batches++;
     b->stats.rows += m->info.rows;
@@ -125,7 +132,7 @@ static void make_range(struct batcher *b, const struct batcher_job *j, struct ba
     job->n_window = to - from;
     r = make_one(b, job, m, &err);
     if (r == 0) {
-        put_made(b, m, j->not_before);
+        put_made(b, job, m, j->not_before);
         job->n_metric = job->n_event = job->n_dropped = 0;
         return;
     }

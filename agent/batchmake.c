@@ -621,39 +621,20 @@ static int assemble(struct making *k, uint64_t seq, struct batch *b, struct err 
     return batch_check(b, err);
 }
 
-static void stretch(struct interval *t, struct interval by)
-{
-    if (by.t0.v == by.t1.v)
-        return;
-    if (t->t0.v == t->t1.v)
-        *t = by;
-    if (by.t0.v < t->t0.v)
-        t->t0 = by.t0;
-    if (by.t1.v > t->t1.v)
-        t->t1 = by.t1;
-}
-
-/* If this batch is given up too, what it tells of must be told again. */
-static void sum_up(const struct making *k, uint64_t seq, struct batchmake_info *info)
+static void sum_up(const struct making *k, struct batchmake_info *info)
 {
     const struct batchmake_job *job = k->job;
 
-    info->first_seq = seq;
     info->n = k->received;
     info->weight = k->weight;
-    for (uint32_t i = 0; i < job->n_window; i++) {
+    info->nodes = k->node.n - 1;
+    info->targets = k->target.n - 1;
+    for (uint32_t i = 0; i < job->n_window; i++)
         info->rows += job->window[i]->n_row;
-        info->width = job->window[i]->account.width;
-        stretch(&info->covers, job->window[i]->account.covers);
-    }
-    for (uint32_t i = 0; i < job->n_dropped; i++) {
-        const struct batchmake_dropped *d = &job->dropped[i];
-
-        info->n += d->n;
-        info->weight += d->weight;
-        stretch(&info->covers, d->covers);
-        if (d->first <= d->last && d->first < info->first_seq)
-            info->first_seq = d->first;
+    if (job->n_window) {
+        info->width = job->window[0]->account.width;
+        info->covers.t0 = job->window[0]->account.covers.t0;
+        info->covers.t1 = job->window[job->n_window - 1]->account.covers.t1;
     }
 }
 
@@ -670,9 +651,7 @@ int batchmake_make(struct batchmake *m, const struct batchmake_job *job, uint64_
     if (r == 0)
         r = wire_encode(&b, out, &info.content, err);
     if (r == 0) {
-        info.nodes = k.node.n - 1;
-        info.targets = k.target.n - 1;
-        sum_up(&k, seq, &info);
+        sum_up(&k, &info);
         *ret = info;
     }
     making_deinit(&k);

@@ -58,10 +58,9 @@ struct batchmake_job {
 /* What stands in the batch, for counting and for what is said of it if it is given up. */
 struct batchmake_info {
     uint64_t content;
-    uint64_t first_seq;     /* of itself and of the dropped ones that it tells of, */
-    struct interval covers; /* and their time, */
-    uint64_t n;             /* their observations, idle ones too, */
-    int64_t weight;         /* and their ns */
+    struct interval covers;
+    uint64_t n;     /* observations, idle ones too */
+    int64_t weight; /* of all rows, ns */
     uint32_t width;
     uint32_t rows, nodes, targets;
 };

@@ -13,6 +13,8 @@
 struct item {
     struct spool_batch b; /* first */
     struct item *next;
+    struct batchmake_dropped *told;
+    uint32_t n_told;
 };
 
 struct spool {
@@ -52,6 +54,7 @@ struct spool *spool_new(uint64_t cap, int64_t max_age)
 static void item_free(struct item *i)
 {
     free((void *)(uintptr_t)i->b.body.p); // NOLINT(performance-no-int-to-ptr): sheds const
+    free(i->told);
     free(i);
 }
 
@@ -71,38 +74,45 @@ struct spool *spool_free(struct spool *s)
     return NULL;
 }
 
-/* What i held, into the list that the next batch tells. */
+/* Into the list that the next batch tells; neighbours become one entry. */
+static void tell_locked(struct spool *s, const struct batchmake_dropped *n) REQUIRES(&s->mu)
+{
+    struct batchmake_dropped *d = s->n_dropped ? &s->dropped[s->n_dropped - 1] : NULL;
+
+    if (!d || (s->n_dropped < MAX_DROPPED &&
+               (d->why != n->why || d->last + 1 != n->first || d->first > d->last ||
+                d->width != n->width || d->covers.t1.v != n->covers.t0.v))) {
+        s->dropped[s->n_dropped++] = *n;
+        return;
+    }
+    if (n->first <= n->last)
+        d->last = n->last > d->last ? n->last : d->last;
+    if (n->covers.t0.v < d->covers.t0.v)
+        d->covers.t0 = n->covers.t0;
+    if (n->covers.t1.v > d->covers.t1.v)
+        d->covers.t1 = n->covers.t1;
+    d->n += n->n;
+    d->weight += n->weight;
+}
+
+/* What i held, and what it would have told. */
 static void remember_locked(struct spool *s, const struct item *i, enum spool_drop why)
     REQUIRES(&s->mu)
 {
-    enum loss_reason reason =
-        why == SPOOL_DROP_FULL || why == SPOOL_DROP_AGE ? LOSS_SPOOL_DROP : LOSS_SEND_REJECTED;
+    bool by_us = why == SPOOL_DROP_FULL || why == SPOOL_DROP_AGE;
     const struct batchmake_info *f = &i->b.info;
-    struct batchmake_dropped *d = s->n_dropped ? &s->dropped[s->n_dropped - 1] : NULL;
+    const struct batchmake_dropped own = {.why = by_us ? LOSS_SPOOL_DROP : LOSS_SEND_REJECTED,
+                                          .first = i->b.seq,
+                                          .last = i->b.seq,
+                                          .covers = f->covers,
+                                          .n = f->n,
+                                          .weight = f->weight,
+                                          .width = f->width};
 
     s->stats.dropped[why]++;
-    if (d && (s->n_dropped == MAX_DROPPED ||
-              (d->why == reason && d->last + 1 == f->first_seq && d->width == f->width &&
-               d->covers.t1.v == f->covers.t0.v))) {
-        if (f->first_seq < d->first)
-            d->first = f->first_seq;
-        if (i->b.seq > d->last)
-            d->last = i->b.seq;
-        if (f->covers.t0.v < d->covers.t0.v)
-            d->covers.t0 = f->covers.t0;
-        if (f->covers.t1.v > d->covers.t1.v)
-            d->covers.t1 = f->covers.t1;
-        d->n += f->n;
-        d->weight += f->weight;
-        return;
-    }
-    s->dropped[s->n_dropped++] = (struct batchmake_dropped){.why = reason,
-                                                            .first = f->first_seq,
-                                                            .last = i->b.seq,
-                                                            .covers = f->covers,
-                                                            .n = f->n,
-                                                            .weight = f->weight,
-                                                            .width = f->width};
+    for (uint32_t k = 0; k < i->n_told; k++)
+        tell_locked(s, &i->told[k]);
+    tell_locked(s, &own);
 }
 
 static void remove_locked(struct spool *s, struct item *i) REQUIRES(&s->mu)
@@ -141,19 +151,22 @@ static void drop_old_locked(struct spool *s, int64_t now) REQUIRES(&s->mu)
     }
 }
 
-void spool_put(struct spool *s, uint64_t seq, struct str body, const struct batchmake_info *info,
-               int64_t not_before)
+void spool_put(struct spool *s, const struct spool_new_batch *n)
 {
     struct item *i = xcalloc(1, sizeof *i);
-    char *copy = xmalloc(body.n ? body.n : 1);
+    char *copy = xmalloc(n->body.n ? n->body.n : 1);
 
-    if (body.n)
-        memcpy(copy, body.p, body.n);
-    i->b = (struct spool_batch){.seq = seq,
-                                .body = {copy, body.n},
-                                .info = *info,
+    if (n->body.n)
+        memcpy(copy, n->body.p, n->body.n);
+    i->b = (struct spool_batch){.seq = n->seq,
+                                .body = {copy, n->body.n},
+                                .info = *n->info,
                                 .made = mono_now().v,
-                                .not_before = not_before};
+                                .not_before = n->not_before};
+    i->n_told = n->n_told;
+    i->told = xcalloc(n->n_told ? n->n_told : 1, sizeof *i->told);
+    if (n->n_told)
+        memcpy(i->told, n->told, n->n_told * sizeof *i->told);
     mutex_lock(&s->mu);
     s->stats.produced++;
     if (s->newest)
@@ -162,7 +175,7 @@ void spool_put(struct spool *s, uint64_t seq, struct str body, const struct batc
         s->oldest = i;
     s->newest = i;
     s->stats.spooled++;
-    s->stats.bytes += body.n;
+    s->stats.bytes += n->body.n;
     drop_old_locked(s, i->b.made);
     while (s->stats.bytes > s->stats.cap) {
         struct item *v = victim_locked(s);

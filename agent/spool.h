@@ -51,9 +51,16 @@ struct spool_stats {
 struct spool *spool_new(uint64_t cap, int64_t max_age);
 struct spool *spool_free(struct spool *s); /* NULL is a no-op; returns NULL */
 
-/* Take in the batch seq (the last one + 1); body is copied. Not to be sent before that time. */
-void spool_put(struct spool *s, uint64_t seq, struct str body, const struct batchmake_info *info,
-               int64_t not_before);
+/* What spool_put() takes in; all is copied. */
+struct spool_new_batch {
+    uint64_t seq; /* the last one + 1 */
+    struct str body;
+    const struct batchmake_info *info;
+    const struct batchmake_dropped *told; /* what it tells of: told again if it is given up */
+    uint32_t n_told;
+    int64_t not_before; /* CLOCK_MONOTONIC */
+};
+void spool_put(struct spool *s, const struct spool_new_batch *b);
 
 /* The oldest batch, once it is due; waits for it at most wait_ns. NULL: nothing is due. */
 const struct spool_batch *spool_front(struct spool *s, int64_t wait_ns);

@@ -16,7 +16,10 @@ def inflate(data):
     lib.ZSTD_decompress.restype = ctypes.c_size_t
     lib.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p,
                                     ctypes.c_size_t]
-    out = ctypes.create_string_buffer(64 << 20)
+    lib.ZSTD_getFrameContentSize.restype = ctypes.c_uint64
+    lib.ZSTD_getFrameContentSize.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    size = lib.ZSTD_getFrameContentSize(data, len(data))
+    out = ctypes.create_string_buffer(size + 1 if size < 64 << 20 else 64 << 20)
     n = lib.ZSTD_decompress(out, len(out), data, len(data))
     if lib.ZSTD_isError(ctypes.c_size_t(n)):
         raise ValueError("not a zstd frame")

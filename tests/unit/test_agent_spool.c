@@ -11,7 +11,6 @@
 static struct batchmake_info info_of(uint64_t seq)
 {
     return (struct batchmake_info){
-        .first_seq = seq,
         .covers = {{(int64_t)seq * NS_PER_S}, {(int64_t)(seq + 1) * NS_PER_S}},
         .n = 200,
         .weight = 2000,
@@ -25,7 +24,7 @@ static void put(struct spool *s, uint64_t seq, size_t n)
 
     assert_non_null(body);
     memcpy(body, &seq, n < sizeof seq ? n : sizeof seq);
-    spool_put(s, seq, (struct str){body, n}, &info, 0);
+    spool_put(s, &(struct spool_new_batch){.seq = seq, .body = {body, n}, .info = &info});
     free(body);
 }
 
@@ -99,6 +98,30 @@ static void cap(void **state)
     spool_drop(s, b, SPOOL_DROP_TOO_LARGE);
     assert_int_equal(spool_take_dropped(s, d, 8), 1);
     assert_int_equal(d[0].why, LOSS_SEND_REJECTED);
+    spool_free(s);
+}
+
+/* A batch that tells of others and is given up too: they are told again, and as they were. */
+static void told_again(void **state)
+{
+    const struct batchmake_dropped told[] = {
+        {LOSS_SPOOL_DROP, 2, 3, {{2 * NS_PER_S}, {4 * NS_PER_S}}, 400, 4000, 2},
+        {LOSS_SPOOL_DROP, 5, 5, {{5 * NS_PER_S}, {6 * NS_PER_S}}, 200, 2000, 2}};
+    struct batchmake_info info = info_of(6);
+    struct spool *s = spool_new(1 << 20, 3600 * NS_PER_S);
+    struct batchmake_dropped d[8];
+
+    (void)state;
+    spool_put(s, &(struct spool_new_batch){
+                     .seq = 6, .body = STR("x"), .info = &info, .told = told, .n_told = 2});
+    spool_drop(s, spool_front(s, 0), SPOOL_DROP_AGE);
+    assert_int_equal(spool_take_dropped(s, d, 8), 2);
+    assert_int_equal(d[0].first, 2);
+    assert_int_equal(d[0].last, 3);
+    assert_int_equal(d[1].first, 5);
+    assert_int_equal(d[1].last, 6);
+    assert_int_equal(d[1].n, 400);
+    assert_int_equal(d[1].covers.t1.v, 7 * NS_PER_S);
     spool_free(s);
 }
 
@@ -194,7 +217,8 @@ static void walk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(cap),
-                                       cmocka_unit_test(age), cmocka_unit_test(walk)};
+                                       cmocka_unit_test(age), cmocka_unit_test(told_again),
+                                       cmocka_unit_test(walk)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,239 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The sender against a server that gives every answer of docs/api.md's table: what it does, and that
+produced = sent + dropped + spooled, nothing twice, nothing missing."""
+import json
+import os
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import stratasink as sink
+
+DRIVER = os.path.join(os.environ.get("STRATA_AGENT_TESTS", "build/tests/agent"), "upload_driver")
+
+
+def drive(url, batches, token=None, **options):
+    env = dict(os.environ)
+    if token:
+        env["STRATA_TEST_TOKEN"] = token
+    done = subprocess.run([DRIVER, url, str(batches)] + [f"{k}={v}" for k, v in options.items()],
+                          capture_output=True, text=True, timeout=60, env=env, check=False)
+    if done.returncode:
+        return done.returncode, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+class Upload(unittest.TestCase):
+    def setUp(self):
+        self.server = None
+
+    def tearDown(self):
+        if self.server:
+            self.server.close()
+
+    def run_with(self, answer, batches, **options):
+        self.server = sink.Ingest(answer)
+        got, _ = drive(self.server.url, batches, **options)
+        self.assertEqual(got["produced"], batches + options.get("tail", 0))
+        self.assertEqual(got["produced"],
+                         got["sent"] + sum(got["dropped"].values()) + got["spooled"])
+        # libcurl itself repeats a request whose kept connection was closed
+        self.assertLessEqual(got["requests"], len(self.server.requests))
+        return got
+
+    def seqs(self):
+        return [b.seq for b in self.server.batches()]
+
+    def sent_seqs(self):
+        return [b.seq for _, b in self.server.requests]
+
+    def test_200(self):
+        got = self.run_with(None, 10)
+        self.assertEqual(self.seqs(), list(range(1, 11)))
+        self.assertEqual((got["sent"], got["retries"], got["state"]), (10, 0, "ok"))
+        headers, first = self.server.requests[0]
+        self.assertEqual(headers["Content-Type"], sink.BATCH_TYPE)
+        self.assertEqual(headers["Content-Encoding"], "zstd")
+        self.assertNotIn("Authorization", headers)
+        self.assertEqual(first.weight(), 20 * 10101010)
+        self.assertTrue(first.content)
+
+    def test_short_form(self):
+        """After a 200 nodes travel as hashes; the content is that of the complete form."""
+        got = self.run_with(None, 5, grow=1)
+        batches = self.server.batches()
+        self.assertEqual(batches[0].known, [])
+        for before, b in zip(batches, batches[1:]):
+            self.assertGreater(len(b.known), 0)
+            self.assertLess(len(b.parent), len(batches[0].parent))
+            self.assertEqual(b.weight(), 21 * 10101010)
+            self.assertNotEqual(before.content, b.content)
+        self.assertLess(got["short_bytes"], got["full_bytes"])
+
+    def test_token(self):
+        self.server = sink.Ingest()
+        drive(self.server.url, 1, token="abc")
+        self.assertEqual(self.server.requests[0][0]["Authorization"], "Bearer abc")
+
+    def test_token_over_plain_http(self):
+        code, text = drive("http://198.51.100.7:1", 1, token="abc")
+        self.assertEqual(code, 1)
+        self.assertIn("https", text)
+
+    def test_dict_miss(self):
+        """Nothing was stored; the same seq comes complete, at once."""
+        def answer(batch, n):
+            return (409, {}, sink.error("dict_miss")) if n == 3 else None
+        got = self.run_with(answer, 5)
+        self.assertEqual(self.seqs(), [1, 2, 3, 4, 5])
+        self.assertEqual(self.sent_seqs(), [1, 2, 3, 3, 4, 5])
+        third, again = self.server.requests[2][1], self.server.requests[3][1]
+        self.assertGreater(len(third.known), 0)
+        self.assertEqual(again.known, [])
+        self.assertEqual(third.content, again.content)
+        self.assertEqual((got["dict_miss"], got["sent"]), (1, 5))
+
+    def test_dropped_at_once(self):
+        for status, reason, counter in ((400, "bad_index", "bad_request"),
+                                        (413, "body_too_large", "too_large"),
+                                        (414, "uri_too_long", "too_large"),
+                                        (431, "headers_too_large", "too_large"),
+                                        (409, "seq_conflict", "seq_conflict"),
+                                        (409, "seq_too_old", "seq_too_old")):
+            with self.subTest(status=status, reason=reason):
+                def answer(batch, n):
+                    return (status, {}, sink.error(reason)) if batch.seq == 2 else None
+                # one by one, so that the third tells of the second
+                got = self.run_with(answer, 4, lockstep=1)
+                self.assertEqual(got["dropped"][counter], 1)
+                self.assertEqual(got["sent"], 3)
+                self.assertEqual(self.seqs(), [1, 3, 4])
+                self.assertEqual(self.sent_seqs().count(2), 1)
+                lost = [b.lost("send_rejected") for b in self.server.batches()]
+                self.assertEqual(sum(n for n, _ in lost), 20)
+                self.assertEqual(sum(w for _, w in lost), 20 * 10101010)
+                self.assertEqual([d for b in self.server.batches() for d in b.dropped], [(2, 2)])
+                self.server.close()
+
+    def test_kept_and_tried_again(self):
+        """A wrong token or URL: the batch stays, tried every minute (50 ms here)."""
+        for status in (401, 403, 404, 405, 415, 421, 302, 204):
+            with self.subTest(status=status):
+                def answer(batch, n):
+                    return (status, {}, sink.error("x")) if n < 3 else None
+                got = self.run_with(answer, 2)
+                self.assertEqual((got["sent"], got["retries"]), (2, 2))
+                self.assertEqual(self.sent_seqs(), [1, 1, 1, 2])
+                self.server.close()
+
+    def test_busy(self):
+        for status, reason in ((429, "rate_limited"), (429, "head_full"), (503, "overloaded"),
+                               (503, "starting"), (503, "disk_full"), (503, "read_only")):
+            with self.subTest(status=status, reason=reason):
+                def answer(batch, n):
+                    return (status, {}, sink.error(reason)) if n < 4 else None
+                got = self.run_with(answer, 2)
+                self.assertEqual((got["sent"], got["retries"]), (2, 3))
+                self.assertEqual(self.seqs(), [1, 2])
+                self.server.close()
+
+    def test_retry_after(self):
+        """Waits [RA, 1.2 RA]; the body's milliseconds where there is no header."""
+        for headers, body, least, most in (({"Retry-After": "1"}, sink.error("head_full"), 1, 4),
+                                           ({}, sink.error("head_full", "", 300), 0.3, 3)):
+            times = []
+
+            def answer(batch, n):
+                times.append(time.monotonic())
+                return (429, headers, body) if n == 1 else None
+            self.run_with(answer, 1)
+            self.assertGreaterEqual(times[1] - times[0], least)
+            self.assertLess(times[1] - times[0], most)
+            self.server.close()
+
+    def test_internal(self):
+        """Three tries, then given up; the next batch goes on."""
+        def answer(batch, n):
+            return (500, {}, sink.error("internal")) if batch.seq == 1 else None
+        got = self.run_with(answer, 2)
+        self.assertEqual(self.sent_seqs(), [1, 1, 1, 2])
+        self.assertEqual(got["dropped"]["internal"], 1)
+
+    def test_no_answer(self):
+        """A proxy without an answer, a hang-up before and after storing: sent until acknowledged,
+        stored once."""
+        for bad in ((502, {}, b""), (504, {}, b""), (408, {}, b""), "hang up", "hang up after"):
+            with self.subTest(bad=bad):
+                def answer(batch, n):
+                    return bad if n % 2 else None
+                got = self.run_with(answer, 3)
+                self.assertEqual(self.seqs(), [1, 2, 3])
+                self.assertEqual(got["sent"], 3)
+                self.assertEqual(got["duplicate"], 3 if bad == "hang up after" else 0)
+                self.server.close()
+
+    def test_refused_rows(self):
+        """A 200 that refuses some rows is never sent again."""
+        def answer(batch, n):
+            return 200, {}, sink.reply(batch.seq, rejects=[("too_old", 7)])
+        got = self.run_with(answer, 2)
+        self.assertEqual((got["sent"], got["rejected_rows"], got["requests"]), (2, 14, 2))
+
+    def test_not_a_strata_server(self):
+        """Whatever says 200 to anything has stored nothing."""
+        def answer(batch, n):
+            if n < 3:
+                return 200, {}, b"<html>welcome" if n == 1 else sink.reply(batch.seq + 1)
+            return None
+        got = self.run_with(answer, 1)
+        self.assertEqual((got["sent"], got["retries"]), (1, 2))
+
+    def test_endless_answer(self):
+        """More than 64 KiB of an answer is not read."""
+        def answer(batch, n):
+            return (429, {}, b"x" * (4 << 20)) if n == 1 else None
+        got = self.run_with(answer, 1)
+        self.assertEqual(got["sent"], 1)
+
+    def test_min_interval(self):
+        times = []
+
+        def answer(batch, n):
+            times.append(time.monotonic())
+            return 200, {}, sink.reply(batch.seq, min_interval_ms=150, max_bytes=12345)
+        got = self.run_with(answer, 4)
+        self.assertEqual(got["max_bytes"], 12345)
+        for a, b in zip(times, times[1:]):
+            self.assertGreaterEqual(b - a, 0.145)
+
+    def test_full_spool(self):
+        """The server is away, the spool too small: the oldest are dropped, told as loss, and the sum
+        of what arrives and what is told is what was made."""
+        def answer(batch, n):
+            return (503, {}, sink.error("starting")) if time.monotonic() < back else None
+        back = time.monotonic() + 1.0
+        got = self.run_with(answer, 60, cap=4000, gap_ms=30, tail=1)
+        self.assertGreater(got["dropped"]["spool_full"], 5)
+        batches = self.server.batches()
+        told = [b.lost("spool_drop") for b in batches]
+        weight = sum(b.weight() for b in batches)
+        self.assertEqual(sum(n for n, _ in told), 20 * got["dropped"]["spool_full"])
+        self.assertEqual(weight + sum(w for _, w in told), 61 * 20 * 10101010)
+        dropped = {s for b in batches for first, last in b.dropped for s in range(first, last + 1)}
+        self.assertEqual(sorted(dropped | set(self.seqs())), list(range(1, 62)))
+        self.assertFalse(dropped & set(self.seqs()))
+
+    def test_nobody_there(self):
+        server = sink.Ingest()
+        url = server.url
+        server.close()
+        got, _ = drive(url, 3, wait_ms=400)
+        self.assertEqual((got["sent"], got["spooled"]), (0, 3))
+        self.assertIn("no answer", got["state"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -167,7 +167,7 @@ bool real_ns_parse(struct str s, real_ns *ret)
     }
     if (!offset_parse(s, at, &off))
         return false;
-    v = days_from_date(y, mo, d) * DAY_S + h * 3600 + mi * 60 + se - off;
+    v = days_from_date(y, mo, d) * DAY_S + (h * INT64_C(3600) + mi * INT64_C(60) + se - off);
     /* before the epoch the whole seconds alone may not fit where the sum does: 128 bits */
     __extension__ __int128 sum = (__int128)v * NS_PER_S + ns;
     if (sum > INT64_MAX || sum < INT64_MIN)

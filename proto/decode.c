@@ -104,7 +104,7 @@ static int texts(struct wire_decoding *d)
 {
     const Strata__V1__Batch *m = d->m;
     size_t n = m->n_str + (m->n_str == 0);
-    struct str *str = arena_array(d->arena, struct str, n + 1); /* one more: agent_version() */
+    struct str *str = arena_array(d->arena, struct str, n + 16); /* some for what is added */
 
     if (!str)
         return wire_no_room(d);
@@ -113,25 +113,43 @@ static int texts(struct wire_decoding *d)
     if (str[0].n > 0)
         return WIRE_BAD(d->fault, d->err, "bad_value", "str[0]: %s", "not empty");
     d->b->str = d->str = str;
+    d->str_room = (uint32_t)n + 16;
     d->b->n_str = (uint32_t)n;
     return 0;
 }
 
-/* Beside the table on the wire, in it here: found, or added once all indices are checked. */
-static void agent_version(struct wire_decoding *d)
+uint32_t wire_add_text(struct wire_decoding *d, struct str s)
+{
+    uint32_t n = d->b->n_str;
+
+    if (n == d->str_room) {
+        struct str *more = arena_array(d->arena, struct str, 2 * (size_t)n);
+
+        if (!more)
+            return 0;
+        memcpy(more, d->str, n * sizeof *more);
+        d->b->str = d->str = more;
+        d->str_room = 2 * n;
+    }
+    d->str[n] = s;
+    return d->b->n_str++;
+}
+
+/* Beside the table on the wire, in it here: found or added. */
+static int agent_version(struct wire_decoding *d)
 {
     struct str v = bytes(d->m->agent_version);
 
     if (v.n == 0)
-        return;
+        return 0;
     for (uint32_t i = 1; i < d->b->n_str; i++) {
         if (str_eq(d->str[i], v)) {
             d->b->agent_version = i;
-            return;
+            return 0;
         }
     }
-    d->b->agent_version = d->b->n_str;
-    d->str[d->b->n_str++] = v;
+    d->b->agent_version = wire_add_text(d, v);
+    return d->b->agent_version ? 0 : wire_no_room(d);
 }
 
 static int binaries(struct wire_decoding *d, const Strata__V1__Dict *m)
@@ -207,15 +225,45 @@ static int frames(struct wire_decoding *d, const Strata__V1__Dict *m)
     return 0;
 }
 
+/*
+ * Hashes of frames. Each reads the texts of its function and binary again, so a few long texts and
+ * many frames would make much work of a small body: the bytes in all are limited too.
+ */
+static int frame_hashes(struct wire_decoding *d, uint64_t **ret)
+{
+    const struct batch *b = d->b;
+    uint64_t *hash = arena_array(d->arena, uint64_t, b->n_frame);
+    uint64_t most = 16 * (uint64_t)d->limits->inflated, all = 0;
+
+    if (!hash)
+        return wire_no_room(d);
+    for (uint32_t i = 1; i < b->n_frame; i++) {
+        const struct batch_fn *fn = &b->fn[b->frame[i].fn];
+
+        /* most is far below 2^63, and so is one text: no overflow */
+        all += b->str[fn->name].n + b->str[fn->file].n + b->str[b->bin[b->frame[i].bin].path].n;
+        if (all > most) {
+            const struct wire_fault_why why = {"decode_budget", "ingest.inflated", most, all, true};
+
+            return wire_fault_set(d->fault, d->err, -E2BIG, &why, "dict.fr_fn[%u]: texts", i - 1);
+        }
+    }
+    for (uint32_t i = 1; i < b->n_frame; i++)
+        hash[i] = batch_frame_hash(b, i);
+    *ret = hash;
+    return 0;
+}
+
 /* Known nodes, then new ones, whose hashes are made here: no sender's word is taken for them. */
 static int nodes(struct wire_decoding *d, const Strata__V1__Dict *m)
 {
     size_t known = m->n_known, n = m->n_node_parent;
     struct batch_node *node = arena_array(d->arena, struct batch_node, known + n + 1);
-    uint64_t *hash = arena_array(d->arena, uint64_t, d->b->n_frame);
+    uint64_t *hash = NULL;
 
-    if (!node || !hash)
+    if (!node)
         return wire_no_room(d);
+    TRY(frame_hashes(d, &hash));
     TRY(length_is(d, m->n_node_frame, n, "dict.node_frame"));
     TRY(wire_indices(d, m->node_frame, n, m->n_fr_kind, "dict.node_frame"));
     for (size_t i = 0; i < known; i++) {
@@ -223,8 +271,6 @@ static int nodes(struct wire_decoding *d, const Strata__V1__Dict *m)
             return WIRE_BAD(d->fault, d->err, "bad_value", "dict.known[%zu] = 0", i);
         node[i + 1].hash = m->known[i];
     }
-    for (uint32_t i = 1; i < d->b->n_frame; i++)
-        hash[i] = batch_frame_hash(d->b, i);
     for (size_t i = 0; i < n; i++) {
         size_t at = known + 1 + i;
         uint32_t parent = m->node_parent[i], frame = m->node_frame[i] + 1;
@@ -512,7 +558,7 @@ int wire_decode(struct str body, const struct wire_limits *limits, real_ns recei
     TRY(tables(&d));
     TRY(wire_streams(&d));
     TRY(beside(&d));
-    agent_version(&d);
+    TRY(agent_version(&d));
     TRY(wire_cut(&d));
     if (b.id.content == 0)
         b.id.content = hash_str(body);

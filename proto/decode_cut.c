@@ -86,7 +86,7 @@ static bool within(const struct wire_decoding *d, const struct batch_labels *l)
 {
     const struct batch_limits *most = &d->limits->batch;
 
-    for (uint32_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         if (d->str[l->pair[2 * i]].n > most->label_name_bytes ||
             d->str[l->pair[2 * i + 1]].n > most->label_value_bytes)
             return false;
@@ -94,27 +94,25 @@ static bool within(const struct wire_decoding *d, const struct batch_labels *l)
     return l->n <= most->labels;
 }
 
-/* The cut form of text i, a new one at the end of the table; 0: no room. */
-static uint32_t cut_value(struct wire_decoding *d, uint32_t i)
+/* The cut form of text i, made once; 0: no room. */
+static uint32_t cut_value(struct wire_decoding *d, uint32_t *cut_of, uint32_t i)
 {
-    uint32_t n = d->b->n_str;
-    struct str cut = cut_text(d, d->str[i], d->limits->batch.label_value_bytes);
-    struct str *str = cut.p ? arena_array(d->arena, struct str, (size_t)n + 2) : NULL;
+    struct str cut;
 
-    if (!str)
-        return 0;
-    memcpy(str, d->str, n * sizeof *str);
-    str[n] = cut;
-    d->b->str = d->str = str;
-    d->b->n_str = n + 1;
-    return n;
+    if (cut_of[i])
+        return cut_of[i];
+    cut = cut_text(d, d->str[i], d->limits->batch.label_value_bytes);
+    if (cut.p)
+        cut_of[i] = wire_add_text(d, cut);
+    return cut_of[i];
 }
 
-static int cut_set(struct wire_decoding *d, struct batch_labels *l)
+static int cut_set(struct wire_decoding *d, uint32_t *cut_of, struct batch_labels *l)
 {
     const struct batch_limits *most = &d->limits->batch;
     struct label *label;
-    uint32_t *pair, n = 0, kept = 0;
+    uint32_t *pair, n = 0;
+    size_t kept = 0;
 
     if (within(d, l))
         return 0;
@@ -122,12 +120,12 @@ static int cut_set(struct wire_decoding *d, struct batch_labels *l)
     pair = arena_array(d->arena, uint32_t, 2 * (size_t)l->n);
     if (!label || !pair)
         return wire_no_room(d);
-    for (uint32_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         struct str name = d->str[l->pair[2 * i]];
 
         if (name.n <= most->label_name_bytes)
-            label[n++] =
-                (struct label){!is_builtin(name), name, i, {l->pair[2 * i], l->pair[2 * i + 1]}};
+            label[n++] = (struct label){
+                !is_builtin(name), name, (uint32_t)i, {l->pair[2 * i], l->pair[2 * i + 1]}};
     }
     qsort(label, n, sizeof *label, label_order);
     for (uint32_t i = 0; i < n && kept < most->labels; i++) {
@@ -136,7 +134,7 @@ static int cut_set(struct wire_decoding *d, struct batch_labels *l)
         if (i > 0 && str_eq(label[i].name, label[i - 1].name))
             continue;
         if (d->str[value].n > most->label_value_bytes) {
-            value = cut_value(d, value);
+            value = cut_value(d, cut_of, value);
             if (value == 0)
                 return wire_no_room(d);
             if (d->rejects)
@@ -148,21 +146,22 @@ static int cut_set(struct wire_decoding *d, struct batch_labels *l)
     }
     if (d->rejects && kept < l->n)
         d->rejects->label_dropped += l->n - kept;
-    *l = (struct batch_labels){kept, pair};
+    *l = (struct batch_labels){(uint32_t)kept, pair};
     return 0;
 }
 
 static int cut_labels(struct wire_decoding *d)
 {
     struct batch_labels *labels = arena_array(d->arena, struct batch_labels, d->b->n_labels);
+    uint32_t *cut_of = arena_array(d->arena, uint32_t, d->b->n_str);
 
-    if (!labels)
+    if (!labels || !cut_of)
         return wire_no_room(d);
     memcpy(labels, d->b->labels, d->b->n_labels * sizeof *labels);
     for (uint32_t i = 1; i < d->b->n_labels; i++)
-        TRY(cut_set(d, &labels[i]));
+        TRY(cut_set(d, cut_of, &labels[i]));
     d->b->labels = labels;
-    return cut_set(d, &d->b->label);
+    return cut_set(d, cut_of, &d->b->label);
 }
 
 /* ---- stacks -------------------------------------------------------------------------------- */
@@ -176,28 +175,25 @@ struct deep {
     struct map child;   /* new parent, frame -> new node, of what is added */
     uint32_t frame_cut; /* the frame [truncated] */
     uint32_t *path;     /* scratch: depth entries */
+    uint64_t steps;     /* frames walked in all */
 };
 
 static int add_truncated(struct wire_decoding *d, uint32_t *ret_frame)
 {
     struct batch *b = d->b;
-    struct str *str = arena_array(d->arena, struct str, (size_t)b->n_str + 1);
+    uint32_t name = wire_add_text(d, STR("[truncated]"));
     struct batch_fn *fn = arena_array(d->arena, struct batch_fn, (size_t)b->n_fn + 1);
     struct batch_frame *frame = arena_array(d->arena, struct batch_frame, (size_t)b->n_frame + 1);
 
-    if (!str || !fn || !frame)
+    if (!name || !fn || !frame)
         return wire_no_room(d);
-    memcpy(str, b->str, b->n_str * sizeof *str);
     memcpy(fn, b->fn, b->n_fn * sizeof *fn);
     memcpy(frame, b->frame, b->n_frame * sizeof *frame);
-    str[b->n_str] = STR("[truncated]");
-    fn[b->n_fn].name = b->n_str;
+    fn[b->n_fn].name = name;
     frame[b->n_frame] = (struct batch_frame){.kind = FRAME_OTHER, .fn = b->n_fn};
     *ret_frame = b->n_frame;
-    b->str = d->str = str;
     b->fn = fn;
     b->frame = frame;
-    b->n_str++;
     b->n_fn++;
     b->n_frame++;
     return 0;
@@ -232,6 +228,9 @@ static uint32_t rebuild(struct deep *p, uint32_t leaf)
 
     if (p->place[leaf])
         return p->place[leaf];
+    p->steps += keep;
+    if (p->steps > 16 * (uint64_t)p->room)
+        return 0; /* many leaves whose paths are all the same cost no memory, but time */
     for (; n < keep; at = old[at].parent)
         p->path[n++] = old[at].frame;
     to = child_of(p, 0, p->frame_cut);

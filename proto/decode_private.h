@@ -11,8 +11,9 @@ struct wire_decoding {
     const Strata__V1__Batch *m; /* its columns lie in arena and are ours to change */
     const struct wire_limits *limits;
     struct arena *arena;
-    struct batch *b; /* being filled */
-    struct str *str; /* b->str, with room for one more */
+    struct batch *b;   /* being filled */
+    struct str *str;   /* b->str */
+    uint32_t str_room; /* entries that it has memory for */
     struct batch_stream *stream;
     struct wire_fault *fault;
     struct wire_rejects *rejects; /* may be NULL */
@@ -30,6 +31,10 @@ struct wire_decoding {
 /* A set of labels: an even number of indices of texts. */
 [[nodiscard]] int wire_labels(struct wire_decoding *d, const uint32_t *v, size_t n,
                               const char *what, size_t i, struct batch_labels *ret);
+
+/* One more text at the end of the table: its number, 0 where the arena is full. Only once all
+ * indices are checked, for it makes one more of them good. */
+uint32_t wire_add_text(struct wire_decoding *d, struct str s);
 
 /* Streams with their rows; needs the tables of d->b. Single rows and streams are refused here. */
 [[nodiscard]] int wire_streams(struct wire_decoding *d);

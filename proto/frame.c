@@ -63,6 +63,8 @@ static int step(ZSTD_DStream *z, ZSTD_inBuffer *in, struct buf *out, size_t star
     if (room > STEP)
         room = STEP;
     to = (ZSTD_outBuffer){.dst = room ? buf_reserve(out, room) : one, .size = room ? room : 1};
+    if (!to.dst && room <= out->cap - out->n)
+        return no_memory(fault, err);
     if (!to.dst)
         return too_large(fault, err, "inflated_too_large", "ingest.inflated", limits->inflated,
                          (uint64_t)done + room);

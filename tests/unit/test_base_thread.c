@@ -36,7 +36,8 @@ static void ping_pong(void **state)
     (void)state;
     cond_init(&changed);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(thread_start(&t[i], "a name that is too long", 256 << 10, worker, &id[i]), 0);
+        assert_int_equal(thread_start(&t[i], "a name that is too long", 256 << 10, worker, &id[i]),
+                         0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(t[i], NULL), 0);
     assert_int_equal(sum, 2000);

@@ -144,6 +144,37 @@ static void short_form(void **state)
     assert_true(short_bytes < full_bytes);
 }
 
+/* Whichever allocation of shortening and encoding fails: said, and nothing leaks. */
+static void any_allocation_fails(void **state)
+{
+    struct gen g = {3, &made};
+    struct err err = {};
+    uint64_t n = 0, ctx = 3;
+    struct batch b, s;
+    int r;
+
+    (void)state;
+    gen_batch(&g, &b);
+    do {
+        struct arena a;
+        struct buf bytes;
+
+        arena_init(&a, 1 << 20);
+        buf_init(&bytes, 1 << 20);
+        err = (struct err){};
+        mem_fail_nth(++n);
+        r = wire_shorten(&b, is_known, &ctx, &a, &s, &err);
+        if (r == 0)
+            r = wire_encode(&s, &bytes, NULL, &err);
+        mem_fail_nth(0);
+        assert_int_equal(err.code, r);
+        buf_deinit(&bytes);
+        arena_deinit(&a);
+    } while (r != 0 && n < 1000);
+    assert_int_equal(r, 0);
+    assert_in_range(n, 15, 200);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -151,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(there_and_back),
         TEST(short_form),
+        TEST(any_allocation_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -571,6 +571,29 @@ static void deep_stacks(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
+/* 50,000 frames of one function whose name has 64 kB: 3 GB to hash, from a body of 0.6 MB. */
+static void long_names_in_many_frames(void **state)
+{
+    enum {
+        FRAMES = 50000
+    };
+    static struct batch_frame many[FRAMES];
+    static char name[65000];
+    struct err err;
+
+    (void)state;
+    memset(name, 'x', sizeof name);
+    str[S_MAIN] = (struct str){name, sizeof name};
+    for (uint32_t i = 1; i < FRAMES; i++)
+        many[i] = (struct batch_frame){.kind = FRAME_NATIVE, .fn = 1, .line = i};
+    b.frame = many;
+    b.n_frame = FRAMES;
+    assert_int_equal(decode(&err), -E2BIG);
+    assert_string_equal(fault.reason, "decode_budget");
+    assert_string_equal(fault.setting, "ingest.inflated");
+    assert_true(fault.limit == (uint64_t)1 << 30 && fault.actual > fault.limit && fault.too_large);
+}
+
 /* Whichever allocation fails: decode_budget, nothing leaks, and the next try succeeds. */
 static void any_allocation_fails(void **state)
 {
@@ -616,6 +639,7 @@ int main(void)
         TEST(label_limits),
         TEST(too_many_labels),
         TEST(deep_stacks),
+        TEST(long_names_in_many_frames),
         TEST(any_allocation_fails),
     };
 

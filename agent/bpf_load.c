@@ -86,7 +86,7 @@ static int map_array(const struct bpf_map *m, size_t entry, void **ret, struct e
 
     if (p == MAP_FAILED)
         return err_set(err, -errno, "mmap of BPF map %s, %zu bytes: %s", bpf_map__name(m), n,
-                       strerror(errno));
+                       strerrordesc_np(errno));
     *ret = p;
     return 0;
 }
@@ -216,13 +216,13 @@ static int event_error(uint32_t cpu, int code, struct err *err)
         return err_set(err, code,
                        "perf_event_open on CPU %u: %s: needs CAP_PERFMON (or root), or a seccomp "
                        "filter forbids the call",
-                       cpu, strerror(-code));
+                       cpu, strerrordesc_np(-code));
     if (code == -EMFILE)
         return err_set(err, code,
                        "perf_event_open on CPU %u: descriptor limit reached: needs 2 per CPU + 64, "
                        "raise ulimit -n",
                        cpu);
-    return err_set(err, code, "perf_event_open on CPU %u: %s", cpu, strerror(-code));
+    return err_set(err, code, "perf_event_open on CPU %u: %s", cpu, strerrordesc_np(-code));
 }
 
 static int event_open(struct bpf_load *b, uint32_t cpu, struct err *err)
@@ -254,7 +254,7 @@ static int event_open(struct bpf_load *b, uint32_t cpu, struct err *err)
         int e = -errno;
 
         (void)close(fd);
-        return err_set(err, e, "attach to the clock of CPU %u: %s", cpu, strerror(-e));
+        return err_set(err, e, "attach to the clock of CPU %u: %s", cpu, strerrordesc_np(-e));
     }
     b->cpu[cpu] = (struct cpu_event){fd, l};
     b->width++;
@@ -305,7 +305,7 @@ static int online_read(const struct bpf_load *b, bool *on, struct err *err)
     if (fd >= 0)
         (void)close(fd);
     if (e)
-        return err_set(err, e, "%s: %s", b->online_path, strerror(-e));
+        return err_set(err, e, "%s: %s", b->online_path, strerrordesc_np(-e));
     while (n && text[n - 1] == '\n')
         n--;
     if (online_parse((struct str){text, (size_t)n}, on, b->n_cpu))
@@ -339,7 +339,7 @@ int bpf_load_set_period(struct bpf_load *b, uint64_t period_ns, struct err *err)
     for (uint32_t i = 0; i < b->n_cpu; i++)
         if (b->cpu[i].fd >= 0 && ioctl(b->cpu[i].fd, PERF_EVENT_IOC_PERIOD, &period_ns))
             return err_set(err, -errno, "period of CPU %u to %llu ns: %s", i,
-                           (unsigned long long)period_ns, strerror(errno));
+                           (unsigned long long)period_ns, strerrordesc_np(errno));
     return 0;
 }
 
@@ -413,7 +413,8 @@ static int load_failed(int code, struct err *err)
         bpf_load_probe_text(&p, text, sizeof text);
         return err_set(err, code, "no BPF here: %.140s", text);
     }
-    return err_set(err, code, "load of the BPF programs: %s: %s", strerror(-code), last_line);
+    return err_set(err, code, "load of the BPF programs: %s: %s", strerrordesc_np(-code),
+                   last_line);
 }
 
 static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, struct err *err)
@@ -434,7 +435,7 @@ static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, stru
         return load_failed(r, err);
     b->ring = ring_buffer__new(bpf_map__fd(b->sk->maps.samples), on_record, b, NULL);
     if (!b->ring)
-        return err_set(err, -errno, "ring buffer of %u bytes: %s", ring, strerror(errno));
+        return err_set(err, -errno, "ring buffer of %u bytes: %s", ring, strerrordesc_np(errno));
     return map_arrays(b, err);
 }
 
@@ -452,7 +453,7 @@ int bpf_load_open(struct bpf_load **ret, const struct bpf_load_opts *opts, struc
     (void)libbpf_set_print(keep_line);
     n = libbpf_num_possible_cpus();
     if (n <= 0)
-        return err_set(err, n ? n : -EIO, "number of CPUs: %s", strerror(-n));
+        return err_set(err, n ? n : -EIO, "number of CPUs: %s", strerrordesc_np(-n));
     b = xcalloc(1, sizeof *b);
     b->n_cpu = (uint32_t)n;
     b->period_ns = opts->period_ns;

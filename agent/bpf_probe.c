@@ -117,7 +117,8 @@ static void probe_btf(struct bpf_probe *p)
         ok(p, "btf");
     else
         add(p, "btf", BPF_PROBE_IMPOSSIBLE, "use a distribution kernel, or build with that option",
-            "kernel built without CONFIG_DEBUG_INFO_BTF (%s: %s)", BTF_PATH, strerror(errno));
+            "kernel built without CONFIG_DEBUG_INFO_BTF (%s: %s)", BTF_PATH,
+            strerrordesc_np(errno));
 }
 
 static void probe_lockdown(struct bpf_probe *p)
@@ -150,7 +151,7 @@ static void probe_perf(struct bpf_probe *p)
     add(p, "perf_event", BPF_PROBE_IMPOSSIBLE,
         errno == EMFILE ? "raise ulimit -n to 2 per CPU + 64"
                         : "grant CAP_PERFMON; in a container allow perf_event_open",
-        "perf_event_open: %s", strerror(errno));
+        "perf_event_open: %s", strerrordesc_np(errno));
 }
 
 /* has: 1 yes, 0 no, negative errno */
@@ -169,7 +170,7 @@ static void probe_bpf(struct bpf_probe *p, const char *name, int has, enum bpf_p
             "this kernel's BPF has no %s (it calls itself %.40s)%s", name, u.release, lost);
     else
         add(p, name, without, "see the errno: memory limit of the cgroup, or a security module",
-            "%s: %s%s", name, strerror(-has), lost);
+            "%s: %s%s", name, strerrordesc_np(-has), lost);
 }
 
 void bpf_load_probe(struct bpf_probe *ret)

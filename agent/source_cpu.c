@@ -137,11 +137,11 @@ int source_cpu_poll(struct source_cpu *s, const struct source_sink *sink, struct
     s->sink = sink;
     e = bpf_load_acct(s->bpf, s->now);
     if (e < 0)
-        return err_set(err, e, "read the accounts of the CPUs: %s", strerror(-e));
+        return err_set(err, e, "read the accounts of the CPUs: %s", strerrordesc_np(-e));
     give_held(s);
     e = bpf_load_drain(s->bpf, on_record, s);
     if (e < 0)
-        return err_set(err, e, "read the ring of samples: %s", strerror(-e));
+        return err_set(err, e, "read the ring of samples: %s", strerrordesc_np(-e));
     tables_tick(s->tables);
     return r < 0 ? r : 0;
 }

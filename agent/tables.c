@@ -133,7 +133,8 @@ static struct table *table_of(struct tables *t, const struct binary *b)
         tab->key = key;
         if (t->n_all == t->cap_all) {
             t->cap_all = t->cap_all ? t->cap_all * 2 : 64;
-            t->all = xrealloc(t->all, t->cap_all * sizeof *t->all);
+            t->all =
+                xrealloc(t->all, t->cap_all * sizeof *t->all); // NOLINT(bugprone-sizeof-expression)
         }
         t->all[t->n_all++] = tab;
         *slot = to_u64(tab);
@@ -221,7 +222,7 @@ static int swap_in(struct tables *t, struct published *p, struct err *err)
         if (n)
             ranges_give(&t->ents, v.maps_off, n);
         return err_set(err, r == -E2BIG ? -ENOSPC : r, "publish process %u: %s", p->tgid,
-                       strerror(-r));
+                       strerrordesc_np(-r));
     }
     if (p->n)
         rest_put(t, (struct rest){.kind = REST_MAPS, .at = p->at, .n = p->n});

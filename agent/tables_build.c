@@ -421,7 +421,7 @@ int builder_open(struct builder **ret, const struct tables_io *io, uint32_t max_
         cond_deinit(&b->wake);
         mutex_deinit(&b->mu);
         free(b);
-        return err_set(err, r, "thread of the unwind tables: %s", strerror(-r));
+        return err_set(err, r, "thread of the unwind tables: %s", strerrordesc_np(-r));
     }
     *ret = b;
     return 0;

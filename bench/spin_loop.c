@@ -8,8 +8,9 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
+
+#include "base/str.h"
 
 static volatile unsigned long sink;
 
@@ -37,27 +38,27 @@ __attribute__((noinline)) static unsigned long work(unsigned depth, unsigned lon
 
 int main(int argc, char **argv)
 {
-    unsigned long turns, runs;
+    uint64_t cpu, turns, runs;
     cpu_set_t one;
 
-    if (argc != 4) {
+    if (argc != 4 || !str_u64(str_c(argv[1]), &cpu) || !str_u64(str_c(argv[2]), &turns) ||
+        !str_u64(str_c(argv[3]), &runs)) {
         (void)fputs("usage: spin_loop CPU MILLION-TURNS RUNS\n", stderr);
         return 2;
     }
     CPU_ZERO(&one);
-    CPU_SET(strtoul(argv[1], NULL, 10), &one);
+    CPU_SET(cpu, &one);
     if (sched_setaffinity(0, sizeof one, &one)) {
         perror("sched_setaffinity");
         return 1;
     }
-    turns = strtoul(argv[2], NULL, 10) * 1000000;
-    runs = strtoul(argv[3], NULL, 10);
-    for (unsigned long i = 0; i < runs; i++) {
-        int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    turns *= 1000000;
+    for (uint64_t i = 0; i < runs; i++) {
+        int64_t wall = clock_ns(CLOCK_MONOTONIC), used = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
         sink += work(17, turns) & 1;
         (void)printf("%" PRId64 " %" PRId64 "\n", clock_ns(CLOCK_MONOTONIC) - wall,
-                     clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu);
+                     clock_ns(CLOCK_THREAD_CPUTIME_ID) - used);
     }
     return 0;
 }

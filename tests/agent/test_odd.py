@@ -121,8 +121,11 @@ class Odd(unittest.TestCase):
         self.addCleanup(stat.proc.kill)
         mine, folder = set(), f"/proc/{stat.proc.pid}/fdinfo"
         for fd in os.listdir(folder):
-            with open(os.path.join(folder, fd), encoding="ascii") as f:
-                mine |= {int(line.split()[1]) for line in f if line.startswith("prog_id:")}
+            try:
+                with open(os.path.join(folder, fd), encoding="ascii") as f:
+                    mine |= {int(line.split()[1]) for line in f if line.startswith("prog_id:")}
+            except FileNotFoundError:
+                pass  # a file of /proc that it has just closed
         self.assertTrue(mine & programs(), "the program is not seen while it runs")
         stat.proc.send_signal(signal.SIGKILL)
         stat.proc.communicate()

@@ -149,6 +149,7 @@ function quality(a) {
     noStack: num(q.no_stack),
     truncated: num(q.truncated),
     unsymbolised: num(q.unsymbolised),
+    periodic: list(q.basis).includes('periodic'),
     periods: list(q.periods).map(String),
     shards: q.shards ? { asked: num(q.shards.asked) ?? 0, read: num(q.shards.read) ?? 0 } : null,
     warnings: list(q.warnings).map(String),

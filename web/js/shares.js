@@ -22,8 +22,10 @@ export function level(what, p) {
 export function shares(q, captured) {
   const of = (/** @type {number|null} */ part) =>
     part === null || captured === null ? null : captured > 0 ? (part / captured) * 100 : 0;
-  const weight = q.lost.every((l) => l.weight !== null) ? q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
-  const n = q.lost.every((l) => l.n !== null) ? q.lost.reduce((s, l) => s + (l.n ?? 0), 0) : null;
+  /* where no source said anything, nobody knows what is missing */
+  const silent = q.sources === 0 && !q.lost.length;
+  const weight = !silent && q.lost.every((l) => l.weight !== null) ? q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
+  const n = !silent && q.lost.every((l) => l.n !== null) ? q.lost.reduce((s, l) => s + (l.n ?? 0), 0) : null;
   /** @param {number|null} part @param {number|null} rest */
   const ratio = (part, rest) =>
     part === null || rest === null ? null : part + rest > 0 ? (part / (part + rest)) * 100 : 0;

@@ -60,6 +60,7 @@ test('unknown loss is not zero', () => {
   assert.equal(shares(quality({ lost: [] }), 8e9).lost, 0);
   assert.equal(shares(quality({ lost: [{ why: 'sender_gave_up', n: null, weight: null }] }), 8e9).lost, null);
   assert.equal(shares(quality({ received: 300, lost: [{ why: 'ring_full', n: 100, weight: null }] }), 8e9).lost, 25);
+  assert.equal(shares(quality({ sources: 0 }), 0).lost, null);
   assert.equal(shares(quality({ coveredNs: null }), 8e9).covered, null);
   assert.equal(shares(quality({}), 8e9).unsymbolised, null);
 });

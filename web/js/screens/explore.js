@@ -171,7 +171,7 @@ export function start() {
       root: graph.root,
       everything: everything(),
       parentOfRoot: parentTotal(),
-      periodic: (flame?.quality.periods.length ?? 0) > 0,
+      periodic: flame?.quality.periodic ?? false,
       short: store.get().names === 'short',
     };
   }

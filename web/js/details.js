@@ -119,6 +119,6 @@ export function tip(c, n, frames, deepest) {
     <div class="tip-where">${fn === 0 ? 'the whole selection' : html`${o.swatch}${o.text} · <bdi>${where(c, n)}</bdi>`}</div>
     <div class="tip-values"><span>total <b>${total(f.v, c.type)}</b></span><span>self <b>${total(f.self, c.type)}</b></span></div>
     ${f.parent && n !== 0 ? share('of parent', up >= 0 ? t.total[up] : c.parentOfRoot, f.parent) : nothing}
-    ${c.root ? share('of view', t.total[c.root], f.view) : nothing}${share('of total', c.everything, f.total)}
+    ${c.root || t.rootHash ? share('of view', t.total[c.root], f.view) : nothing}${share('of total', c.everything, f.total)}
     <p class="tip-exact">${exact(f.v, c.type)} · ${Number.isFinite(f.samples) ? `${count(f.samples)} samples` : 'samples unknown'}</p>`;
 }

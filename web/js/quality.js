@@ -31,7 +31,9 @@ export function qualityLine(a, view) {
     level('unsymbolised', s.unsymbolised),
     partial ? 'warn' : '',
   ];
-  const state = worst.includes('error') ? 'error' : worst.includes('warn') ? 'warn' : s.lost === null ? 'unknown' : 'ok';
+  /* where there is nothing, nothing is poor: the state below says why */
+  const none = a.empty !== null && a.empty.why !== 'zero';
+  const state = none ? 'unknown' : worst.includes('error') ? 'error' : worst.includes('warn') ? 'warn' : s.lost === null ? 'unknown' : 'ok';
   const periods = q.periods.map((p) => period(p, t)).filter(Boolean);
   const lostWhy = s.lostWhy
     .slice(0, 2)
@@ -42,7 +44,9 @@ export function qualityLine(a, view) {
       >${icon(state === 'ok' ? 'ok' : 'warn')}${
         state === 'ok'
           ? 'Complete'
-          : state === 'unknown'
+          : none
+            ? 'No data'
+            : state === 'unknown'
             ? 'Loss unknown'
             : state === 'error'
               ? 'Poor'
@@ -55,7 +59,7 @@ export function qualityLine(a, view) {
     }${fact('', `${t.name}, ${unitName(t) || 'count'}, ${t.kind === 'level' ? a.agg || 'level' : t.kind}${periods.length ? ` @ ${periods.join(', ')}` : ''}`)}${fact(
       'covered',
       pc(s.covered),
-      level('covered', s.covered),
+      none ? '' : level('covered', s.covered),
       '',
       q.unknownSources ? `${q.unknownSources} sources of unknown coverage` : '',
     )}${fact(

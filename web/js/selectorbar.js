@@ -39,7 +39,7 @@ export function createSelectorBar(el, on) {
     const q = on.q(),
       sel = trySelector(q);
     const text = writing || !sel;
-    const wrong = text && local ? local : error;
+    const wrong = text ? (writing ? local : explain(q)) || error : error;
     render(html`${text ? field(q, wrong) : chips(/** @type {NonNullable<typeof sel>} */ (sel), wrong)}
       ${wrong ? html`<p class="field-error" id="selector-error" role="alert">${icon('warn')}<bdi>${show(wrong)}</bdi></p>` : nothing}`, el);
   }
@@ -167,15 +167,19 @@ export function createSelectorBar(el, on) {
     input?.focus();
     input?.setSelectionRange(typed.length, typed.length);
   }
-  function check() {
+  /** What is wrong with a text, '' nothing. @param {string} q */
+  function explain(q) {
     try {
-      parseSelector(typed);
-      local = '';
+      parseSelector(q);
+      return '';
     } catch (e) {
       if (!(e instanceof SelectorError)) throw e;
-      const near = typed.slice(e.at, e.at + 12);
-      local = `At character ${e.at + 1}${near ? ` (“${near}”)` : ''}: ${e.message}`;
+      const near = q.slice(e.at, e.at + 12);
+      return `At character ${e.at + 1}${near ? ` (“${near}”)` : ''}: ${e.message}`;
     }
+  }
+  function check() {
+    local = explain(typed);
     draw();
   }
   function accept() {

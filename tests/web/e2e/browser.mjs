@@ -76,8 +76,11 @@ export async function open(browser, { scheme = 'light', width = 1440, height = 9
           return !state && document.querySelector('.stat') && (view === 'table' ? document.querySelector('tr[data-row]') : window.strataCounters?.draws > 0);
         },
         null,
-        { timeout: 20_000, polling: 50 },
-      );
+        { timeout: 45_000, polling: 50 },
+      ).catch(async (e) => {
+        const seen = await page.evaluate(() => `${location.href} ${document.body.dataset.state} ${window.strataCounters?.draws} ${document.body.innerText.slice(0, 300)}`).catch(String);
+        throw new Error(`${e.message} ${seen}`);
+      });
       await page.evaluate(() => new Promise((ok) => setTimeout(ok, 40)));
     },
     /** Ends the page; whatever it complained about fails here. */

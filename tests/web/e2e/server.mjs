@@ -77,7 +77,10 @@ export async function serve({ base = '' } = {}) {
         return error(400, { code: 'bad_pattern', param: 'match', message: `match: ${e.message}` });
       }
     }
-    if (path === '/timeseries') return { status: 200, body: answers.timeseries(t, p) };
+    if (path === '/timeseries') {
+      const nothing = state.say.get('/flamegraph')?.(p)?.empty;
+      return { status: 200, body: nothing ? answers.emptySeries(t, p) : answers.timeseries(t, p) };
+    }
     if (path === '/types') return { status: 200, body: answers.types() };
     if (path === '/labels') return { status: 200, body: answers.labels() };
     if (path === '/status') return { status: 200, body: answers.status() };

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/**
+ * Explore against the real stratad: batches go in as an agent sends them, the browser shows them.
+ * STRATAD names the program, UI the packed user interface.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { POLICY } from './server.mjs';
+import { launch, open } from './browser.mjs';
+
+const { STRATAD, UI } = process.env;
+const INTEGRATION = fileURLToPath(new URL('../../integration', import.meta.url));
+const dir = mkdtempSync(join(tmpdir(), 'strata-live-'));
+let browser, daemon, url;
+
+async function started(child) {
+  let text = '';
+  return new Promise((ok, no) => {
+    const look = (chunk) => {
+      text += chunk;
+      const m = text.match(/https?:\/\/127\.0\.0\.1:\d+|(?:listen|address|addr)=\S*?127\.0\.0\.1:(\d+)|127\.0\.0\.1:([1-9]\d+)/);
+      if (m) ok(m[0].startsWith('http') ? m[0] : `http://127.0.0.1:${m[1] ?? m[2]}`);
+    };
+    child.stdout.on('data', look);
+    child.stderr.on('data', look);
+    child.on('exit', (c) => no(new Error(`stratad ended with ${c}: ${text}`)));
+    setTimeout(() => no(new Error(`stratad did not say where it listens: ${text}`)), 20_000).unref();
+  });
+}
+/** Run Python that has stratabatch as sb and the server as URL. */
+function python(code) {
+  return execFileSync('/usr/bin/python3', ['-c', `import sys, time\nsys.path.insert(0, ${JSON.stringify(INTEGRATION)})\nimport stratabatch as sb\nURL = ${JSON.stringify(url)}\n${code}`], { encoding: 'utf8' });
+}
+before(async () => {
+  daemon = spawn(STRATAD, ['--listen=127.0.0.1:0', `--data=${dir}/data`, `--ui=${UI}`, '-o', 'storage.min_free=0B'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  [url, browser] = await Promise.all([started(daemon), launch()]);
+});
+after(async () => {
+  await browser?.close();
+  if (daemon?.exitCode === null) {
+    daemon.kill('SIGTERM');
+    await new Promise((ok) => daemon.on('exit', ok));
+  }
+  rmSync(dir, { recursive: true, force: true });
+});
+async function explore(query, run, options = {}) {
+  const p = await open(browser, options);
+  try {
+    await p.page.goto(`${url}/explore${query}`);
+    await p.ready();
+    await run(p.page);
+  } catch (e) {
+    await p.close().catch((x) => (e.message += `\n${x.message}`));
+    throw e;
+  }
+  await p.close();
+}
+const text = async (page, sel) => (await page.locator(sel).first().innerText()).replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim();
+
+test('the page comes with the policy, and nothing has arrived yet', async () => {
+  const r = await fetch(`${url}/explore`);
+  assert.equal(r.status, 200);
+  assert.equal(r.headers.get('content-security-policy').replace(/\s*;\s*/g, '; ').trim(), POLICY);
+  assert.equal(r.headers.get('x-content-type-options'), 'nosniff');
+  await explore('', async (page) => {
+    assert.equal(await page.locator('.state').getAttribute('data-why'), 'never_ingested');
+    assert.match(await text(page, '.state'), /strata-agent/);
+  });
+});
+
+/* 60 % alpha, 30 % beta (by two callers), 10 % gamma; 200 lost beside 800; one minute that ended a minute ago */
+const FEED = `
+now = time.time_ns()
+t0 = (now - 120_000_000_000) // 1_000_000_000 * 1_000_000_000
+t1 = t0 + 60_000_000_000
+P = 10_000_000
+b = sb.Batch(labels={"host": "h1"})
+t = b.target(pid=42, comm="demo")
+F = lambda n, f="": ("native", n, f, 0, "/opt/demo")
+b.stream("cpu", t0, t1, period=P, labels={"service": "demo"}, target=t, expected=1000, received=800, lost={"ring_full": (200, 200 * P)}, rows=[
+    dict(stack=[F("main"), F("alpha"), F("spin")], count=480, value=480 * P, t=t0 + 1_000_000, tid=42),
+    dict(stack=[F("main"), F("beta"), F("spin")], count=160, value=160 * P, t=t0 + 2_000_000, tid=42),
+    dict(stack=[F("main"), F("</script><script>window.__pwn=1</script>"), F("beta")], count=80, value=80 * P, t=t0 + 30_000_000_000, tid=43),
+    dict(stack=[F("main"), F("gamma<int, char>")], count=80, value=80 * P, t=t0 + 59_000_000_000, tid=43)])
+r = sb.post(URL, b)
+assert r["http"] == 200 and r["status"] == "stored", r
+print(t0, t1)
+`;
+let range;
+test('what an agent sends is seen: shares, exact totals, loss', async () => {
+  const [t0, t1] = python(FEED).trim().split(' ').map(BigInt);
+  range = `from=${t0}ns&to=${t1}ns`;
+  await explore(`?q=${encodeURIComponent('cpu{service="demo"}')}&${range}`, async (page) => {
+    assert.match(await text(page, '#crumbs'), /^all 8\.00 core-s from 1 source$/);
+    const q = await text(page, '.quality');
+    for (const part of ['1 source', 'cpu, ns, sum @ 100 Hz', 'covered 100 %', 'lost 20.0 %', 'ring_full']) assert.ok(q.includes(part), `${part} in: ${q}`);
+    assert.match(await text(page, '#inspector'), /8\.00 core-s total.*800 samples/);
+    const names = await page.evaluate(() => {
+      const t = window.strataGraph.tree;
+      return Array.from(t.func, (f, i) => [t.funcs.name[f], t.total[i], t.samples[i]]).filter(([n]) => n);
+    });
+    const of = Object.fromEntries(names.slice(0, 3).map(([n, v, s]) => [n, [v, s]]));
+    assert.deepEqual(of, { all: [8e9, 800], main: [8e9, 800], alpha: [4.8e9, 480] });
+    assert.match(await text(page, '.chart-head'), /cpu cores per .* lost mean 0\.133 cores/);
+    await page.keyboard.press('2');
+    await page.waitForFunction(() => document.querySelectorAll('tr[data-row]').length === 6);
+    assert.match(await text(page, 'tr[data-row="0"]'), /^spin demo 6\.40 core-s 80\.0 % 6\.40 core-s 80\.0 %/);
+    assert.equal(await page.evaluate(() => window.__pwn), undefined);
+  });
+});
+
+test('zoom and search ask the server, and the link holds them', async () => {
+  const q = `?q=${encodeURIComponent('cpu{service="demo"}')}&${range}`;
+  await explore(`${q}&s=beta`, async (page) => {
+    await page.waitForFunction(() => / of total/.test(document.querySelector('#search-result')?.textContent ?? ''));
+    /* 160 under beta itself, 80 where it is a leaf: each sample once */
+    assert.equal(await text(page, '#search-result'), '30.0 % of total · 1 function');
+    await page.evaluate(() => {
+      const g = window.strataGraph,
+        t = g.tree;
+      for (let i = 1; i < t.n; i++) if (t.funcs.name[t.func[i]] === 'alpha') g.select(i);
+    });
+    await page.locator('.a11y-tree').focus();
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('z'));
+    const zoomed = page.url();
+    assert.match(await text(page, '#crumbs'), /all › ?main › ?alpha 4\.80 core-s · 60\.0 % of 8\.00 core-s|alpha 4\.80 core-s · 60\.0 %/);
+    await page.goto('about:blank');
+    await page.goto(zoomed);
+    await page.waitForFunction(() => document.querySelector('.stat'));
+    assert.match(await text(page, '#crumbs'), /alpha 4\.80 core-s · 60\.0 %/);
+    assert.equal(await page.evaluate(() => window.strataGraph.tree.total[0]), 4.8e9);
+  });
+});
+
+test('pickers: types and labels that exist; a matcher that removes all is named, values are offered', async () => {
+  const q = (s) => `?q=${encodeURIComponent(s)}&${range}`;
+  await explore(q('cpu{service="demo", host="nowhere"}'), async (page) => {
+    await page.waitForFunction(() => document.querySelector('.chips'));
+    assert.equal(await page.locator('.state').getAttribute('data-why'), 'no_match');
+    assert.match(await text(page, '.state'), /host="nowhere"/);
+    assert.match(await text(page, '.chips'), /h1/);
+    await page.locator('.chips button').first().click();
+    await page.waitForFunction(() => !document.body.dataset.state);
+    assert.match(await text(page, '#crumbs'), /8\.00 core-s/);
+    await page.locator('.chip.add').click();
+    await page.waitForFunction(() => document.querySelectorAll('#label-names option').length >= 2);
+    const names = await page.locator('#label-names option').evaluateAll((l) => l.map((o) => o.value));
+    for (const n of ['host', 'service']) assert.ok(names.includes(n), `${n} in ${names}`);
+  });
+});
+
+test('what the server refuses stands at its place', async () => {
+  await explore(`?q=${encodeURIComponent('cpu{service=~"("}')}&${range}`, async (page) => {
+    assert.equal(await page.evaluate(() => document.body.dataset.state), 'error');
+    assert.ok((await text(page, '#selector-error')).length > 10);
+  }, { expect: [/status of 4\d\d/] });
+});
+
+test('exports carry the same total', async () => {
+  const q = new URLSearchParams({ q: 'cpu{service="demo"}' });
+  const folded = await (await fetch(`${url}/api/v1/export?${q}&${range}&format=folded`)).text();
+  assert.equal(folded.trim().split('\n').reduce((s, l) => s + Number(l.slice(l.lastIndexOf(' ') + 1)), 0), 8e9);
+  await explore(`?${q}&${range}`, async (page) => {
+    await page.locator('#options .button').click();
+    const href = await page.locator('.menu-panel a').first().getAttribute('href');
+    assert.equal(await (await fetch(url + href)).text(), folded);
+  });
+});

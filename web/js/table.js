@@ -82,8 +82,8 @@ export function createTable(on) {
     /* a bar is as long as its value among the column's; the share of the total is the number beside it */
     const value = (/** @type {number} */ v, /** @type {number} */ most, /** @type {string} */ col) =>
       html`<td class="num col-${col}">
-        <i class="cell-bar" .style=${`width:calc(${(v / most).toFixed(4)} * (100% - 12px))`}></i><span>${total(v, type)}</span
-        ><small>${percent(v, all)}</small>
+        <i class="cell-bar" .style=${`width:calc(${(v / most).toFixed(4)} * (100% - 12px))`}></i><span>${total(v, type)}</span>
+        <small>${percent(v, all)}</small>
       </td>`;
     return html`<tr class=${r.key === selected ? 'selected' : nothing} data-row=${i} aria-rowindex=${i + 2}>
       <td class="fn">

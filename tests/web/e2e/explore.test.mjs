@@ -706,3 +706,13 @@ test('another UI on the server is said; below a base path everything works; narr
       assert.ok(w[0] <= w[1], `${w[0]} > ${w[1]}`);
     }, { width, height: 844 });
 });
+
+test('a slow look-up beside an empty answer does not bring “loading” back', async () => {
+  server.state.say.set('/flamegraph', () => answers.empty('never_ingested'));
+  server.state.say.set('/status', () => new Promise((ok) => setTimeout(() => ok(answers.status()), 600)));
+  await explore('', async (page) => {
+    await page.waitForTimeout(900);
+    assert.equal(await page.evaluate(() => document.body.dataset.state), 'empty');
+    assert.match(await text(page, '.state'), /gpu-12/);
+  });
+});

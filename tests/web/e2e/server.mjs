@@ -58,8 +58,8 @@ export async function serve({ base = '' } = {}) {
   };
   const error = (status, e, retry = 0) => ({ status, retry, body: { error: { request_id: '4f2a9c1e', ...e } } });
 
-  function answer(path, p) {
-    const said = state.say.get(path)?.(p);
+  async function answer(path, p) {
+    const said = await state.say.get(path)?.(p);
     if (said !== undefined && said !== null) return said.body ? said : { status: 200, body: said };
     const known = KNOWN[path] ?? (path.startsWith('/labels/') ? ['q', 'from', 'to', 'prefix', 'limit', 'after', 'timeout'] : null);
     if (!known) return error(404, { code: 'unknown_route', message: `no route ${path}` });
@@ -103,7 +103,7 @@ export async function serve({ base = '' } = {}) {
       const path = url.pathname.slice(base.length + 7);
       state.log.push({ path, method: req.method, params: new URLSearchParams(params) });
       if (state.delay) await new Promise((ok) => setTimeout(ok, state.delay));
-      const a = answer(path, params);
+      const a = await answer(path, params);
       if (a.retry) res.setHeader('Retry-After', String(a.retry));
       res.setHeader('Strata-UI', state.ui);
       res.setHeader('X-Request-Id', '4f2a9c1e');

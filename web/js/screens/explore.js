@@ -325,8 +325,13 @@ export function start() {
       loadSeries();
       loadLists();
     }
+    /* at once with the answer: what follows may wait for more, and must not be covered by "loading" */
+    const answered = () => {
+      clearTimeout(late);
+      clearInterval(ticking);
+    };
     try {
-      const a = await slots.flame.run((signal) => api.flamegraph(flameParams(s.z, again), signal));
+      const a = await slots.flame.run((signal) => api.flamegraph(flameParams(s.z, again), signal)).finally(answered);
       if (mine !== loadNumber) return;
       if (!again) answers.clear();
       fixed = a.range.fromNs && a.range.toNs ? { from: `${a.range.fromNs}ns`, to: `${a.range.toNs}ns` } : null;
@@ -356,9 +361,6 @@ export function start() {
       }
       if (quiet) throw e;
       showError(/** @type {Error} */ (e));
-    } finally {
-      clearTimeout(late);
-      clearInterval(ticking);
     }
   }
   function calm() {

@@ -261,9 +261,11 @@ static void put_func(struct buf *b, const json_t *root, const json_t *index)
         where = text_of(json_array_get(strings, (size_t)json_integer_value(file)));
     text_name(b, text_of(json_array_get(strings, (size_t)json_integer_value(name))));
     if (where.n) {
-        buf_cstr(b, "  [");
+        bool bare = where.p[0] != '['; /* [kernel] and its like bring their own */
+
+        buf_cstr(b, bare ? "  [" : "  ");
         text_name(b, where);
-        buf_chr(b, ']');
+        buf_cstr(b, bare ? "]" : "");
     }
 }
 

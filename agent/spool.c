@@ -177,10 +177,11 @@ void spool_put(struct spool *s, const struct spool_new_batch *n)
     s->stats.spooled++;
     s->stats.bytes += n->body.n;
     drop_old_locked(s, i->b.made);
-    while (s->stats.bytes > s->stats.cap) {
+    /* the newest stays, were it alone larger than the cap: it tells of the others */
+    while (s->stats.bytes > s->stats.cap && s->stats.spooled > 1) {
         struct item *v = victim_locked(s);
 
-        if (!v)
+        if (!v || v == s->newest)
             break;
         remember_locked(s, v, SPOOL_DROP_FULL);
         remove_locked(s, v);

@@ -10,8 +10,9 @@
 
 /*
  * Batches that wait to be acknowledged, in memory, bounded, in the order of their seq. Each is
- * complete and compressed. At the cap, or past their age, the oldest are given up; what they held
- * is remembered and shown as loss in the next batch. Always, and counted so:
+ * complete and compressed. At the cap (the newest one may be larger), or past their age, the oldest
+ * are given up; what they held is remembered and shown as loss in the next batch. Always, and
+ * counted so:
  *
  *     produced = sent + dropped (by reason) + spooled
  *

@@ -5,7 +5,11 @@ import ctypes
 import http.server
 import json
 import struct
+import sys
 import threading
+import traceback
+import urllib.error
+import urllib.request
 
 LOSS_N, LOSS_WEIGHT = 18, 19
 BATCH_TYPE = "application/vnd.strata.batch+protobuf"
@@ -218,6 +222,7 @@ class Ingest:
         self.stored = {}  # (boot, seq) -> Batch
         self.requests = []  # (headers, Batch)
         self.duplicates = 0
+        self.errors = []
         self.nodes = set()
         self.lock = threading.Lock()
         ingest = self
@@ -235,7 +240,10 @@ class Ingest:
             daemon_threads = True
 
             def handle_error(self, *args):
-                pass
+                error = sys.exc_info()[1]
+                if not isinstance(error, OSError):  # a peer that went away is what tests do
+                    ingest.errors.append(error)
+                    traceback.print_exc()
 
         self.http = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
@@ -243,12 +251,16 @@ class Ingest:
         self.thread.start()
 
     def close(self):
+        """Raises what went wrong in here: an unreadable batch is a failed test."""
         self.http.shutdown()
         self.http.server_close()
+        if self.errors:
+            raise self.errors[0]
 
     def serve(self, h):
         body = h.rfile.read(int(h.headers["Content-Length"]))
         batch = Batch(inflate(body))
+        batch.body = body
         with self.lock:
             self.requests.append((dict(h.headers), batch))
             n = len(self.requests)
@@ -287,6 +299,35 @@ class Ingest:
     def batches(self):
         with self.lock:
             return sorted(self.stored.values(), key=lambda b: (b.boot, b.seq))
+
+
+class Proxy(Ingest):
+    """Hands every batch on to a real server and keeps those that it acknowledged: what its answers
+    must add up to."""
+
+    def __init__(self, url, answer=None):
+        super().__init__(answer)
+        self.server = url
+
+    def store(self, batch):
+        request = urllib.request.Request(
+            self.server + "/api/v1/batch", data=batch.body,
+            headers={"Content-Type": BATCH_TYPE, "Content-Encoding": "zstd", "Accept": BATCH_TYPE})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                status, headers, out = answer.status, {}, answer.read()
+        except urllib.error.HTTPError as e:
+            status, out = e.code, e.read()
+            headers = {k: v for k, v in e.headers.items() if k == "Retry-After"}
+        except OSError:
+            return 502, {}, b""
+        if status == 200:
+            with self.lock:
+                key = (batch.boot, batch.seq)
+                if key in self.stored:
+                    self.duplicates += 1
+                self.stored.setdefault(key, batch)
+        return status, headers, out
 
 
 def read_status(path):

@@ -153,10 +153,13 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
 
     if (atomic_load(&s->state) == STORE_READ_ONLY)
         return err_set(err, -EROFS, "read-only: %s", atomic_load(&s->state_why));
-    if ((!s->current || s->current_dead) && !take_next(s, true))
-        return err_set(err, too_full(s) ? -ENOSPC : -EIO, "no journal file to write");
+    if ((!s->current || s->current_dead) && !take_next(s, true)) {
+        r = too_full(s) ? -ENOSPC : -EIO;
+        on_failure(s, r);
+        return err_set(err, r, "no journal file to write");
+    }
     if (is_due(s))
-        (void)take_next(s, false);
+        (void)take_next(s, store_tuning.rotate_waits);
     for (size_t i = 0; i < n; i++) {
         const struct batch_id *id = &group[i]->b->id;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Why a row that was committed survives a power cut:
- *   - the file, its -wal and its directory entry are made, checkpointed and fsynced before the
- *     first row (journal_create). Without the directory fsync the rollback journal of the switch to
- *     WAL can come back and truncate the file: SQLite's FULL does not sync that unlink.
+ *   - the file, its -wal and their directory entries are made, checkpointed and fsynced before
+ *     the first row (journal_create). Without the directory fsync the rollback journal of the
+ * switch to WAL can come back and truncate the file: SQLite's FULL does not sync that unlink.
  *   - synchronous=FULL syncs the -wal in each commit, before journal_commit returns.
  *   - nothing is checkpointed later, so no page is written twice and no second copy can be torn.
  * A file whose write or sync failed is not written again: after a failed fsync the kernel may have
@@ -11,7 +11,9 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/hash.h"
 #include "storage/journal_private.h"
 
@@ -88,6 +91,20 @@ uint64_t journal_sum(uint64_t number, const struct journal_row *row)
     return hash_seed(row->payload.p, row->payload.n, hash_bytes(b, sizeof b));
 }
 
+static int read_int(sqlite3 *db, uint64_t number, const char *sql, int64_t *ret, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int r = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+
+    r = r == SQLITE_OK ? sqlite3_step(st) : r;
+    if (r == SQLITE_ROW)
+        *ret = sqlite3_column_int64(st, 0);
+    else
+        r = fail(err, db, number, sql);
+    (void)sqlite3_finalize(st);
+    return r == SQLITE_ROW ? 0 : r;
+}
+
 /* ---- making and writing -------------------------------------------------------------------- */
 
 static int exec(sqlite3 *db, uint64_t number, const char *sql, struct err *err)
@@ -95,19 +112,31 @@ static int exec(sqlite3 *db, uint64_t number, const char *sql, struct err *err)
     return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail(err, db, number, sql);
 }
 
+static int exec_all(sqlite3 *db, uint64_t number, const char *const *sql, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        TRY(exec(db, number, sql[i], err));
+    return 0;
+}
+
+/* Of each connection that writes; synchronous before its first write. */
+static int set_connection(sqlite3 *db, uint64_t number, struct err *err)
+{
+    static const char *const sql[] = {
+        "PRAGMA page_size=4096",    "PRAGMA locking_mode=EXCLUSIVE", "PRAGMA synchronous=FULL",
+        "PRAGMA secure_delete=OFF", "PRAGMA wal_autocheckpoint=0",   "PRAGMA cell_size_check=ON",
+    };
+
+    return exec_all(db, number, sql, sizeof sql / sizeof *sql, err);
+}
+
 static int set_up(sqlite3 *db, uint64_t number, struct err *err)
 {
     static const char *const sql[] = {
-        "PRAGMA page_size=4096",
         "PRAGMA auto_vacuum=NONE",
-        "PRAGMA locking_mode=EXCLUSIVE",
-        "PRAGMA synchronous=FULL",
-        "PRAGMA secure_delete=OFF",
-        "PRAGMA cell_size_check=ON",
         "PRAGMA application_id=1398035009",
         "PRAGMA user_version=1",
         "PRAGMA journal_mode=WAL",
-        "PRAGMA wal_autocheckpoint=0",
         "BEGIN",
         "CREATE TABLE meta(k TEXT PRIMARY KEY, v ANY) STRICT",
         "CREATE TABLE batch(lsn INTEGER PRIMARY KEY, agent BLOB NOT NULL, boot BLOB NOT NULL, "
@@ -116,9 +145,8 @@ static int set_up(sqlite3 *db, uint64_t number, struct err *err)
     };
 
     static_assert(APPLICATION_ID == 1398035009, "the pragma above");
-    for (size_t i = 0; i < sizeof sql / sizeof *sql; i++)
-        TRY(exec(db, number, sql[i], err));
-    return 0;
+    TRY(set_connection(db, number, err));
+    return exec_all(db, number, sql, sizeof sql / sizeof *sql, err);
 }
 
 static bool put_meta(sqlite3_stmt *st, const char *k, int64_t v)
@@ -189,39 +217,104 @@ static int config(sqlite3 *db)
                : -ENOMEM;
 }
 
-static int make(struct journal *j, const char *path, int dir_fd, const struct batch_limits *limits,
-                const char *vfs, struct err *err)
+static int open_write(const char *path, uint64_t number, int more, const char *vfs, sqlite3 **ret,
+                      struct err *err)
 {
-    const int flags =
-        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | more;
 
-    if (sqlite3_open_v2(path, &j->db, flags, vfs) != SQLITE_OK || config(j->db) != 0)
-        return fail(err, j->db, j->number, "open");
-    TRY(set_up(j->db, j->number, err));
-    TRY(write_meta(j->db, j->number, limits, err));
-    TRY(exec(j->db, j->number, "PRAGMA wal_checkpoint(TRUNCATE)", err));
+    if (sqlite3_open_v2(path, ret, flags, vfs) != SQLITE_OK || config(*ret) != 0)
+        return fail(err, *ret, number, "open");
+    return 0;
+}
+
+/* All that is the same in every file. It is whole and closed when this returns 0. */
+static int make_new(const char *path, uint64_t number, const struct batch_limits *limits,
+                    const char *vfs, struct err *err)
+{
+    sqlite3 *db = NULL;
+    int r = open_write(path, number, SQLITE_OPEN_CREATE, vfs, &db, err);
+
+    if (r == 0)
+        r = set_up(db, number, err);
+    if (r == 0)
+        r = write_meta(db, number, limits, err);
+    if (r == 0)
+        r = exec(db, number, "PRAGMA wal_checkpoint(TRUNCATE)", err);
+    if (sqlite3_close(db) != SQLITE_OK && r == 0)
+        r = err_set(err, -EIO, "journal/%" PRIu64 ".new: cannot be closed", number);
+    return r;
+}
+
+static int make_empty(int dir_fd, const char *name, struct err *err)
+{
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return err_set(err, -errno, "journal/%s: %m", name);
+    (void)close(fd);
+    return 0;
+}
+
+struct names {
+    char path[PATH_MAX], new_path[PATH_MAX];
+    char db[32], wal[32], new[32], new_wal[32];
+};
+
+/*
+ * A file has its name only when it is whole: whoever finds <n>.db may take it for what it says, and
+ * <n>.new is the rest of a start that was killed. Its -wal exists before that and ever after, so
+ * one that is missing was lost.
+ */
+static int make(struct journal *j, const struct names *n, int dir_fd,
+                const struct batch_limits *limits, const char *vfs, struct err *err)
+{
+    int64_t tables = 0;
+
+    TRY(make_new(n->new_path, j->number, limits, vfs, err));
+    (void)unlinkat(dir_fd, n->new_wal, 0);
+    TRY(make_empty(dir_fd, n->wal, err));
+    if (renameat(dir_fd, n->new, dir_fd, n->db) != 0)
+        return err_set(err, -errno, "journal/%s: %m", n->db);
+    TRY(open_write(n->path, j->number, 0, vfs, &j->db, err));
+    TRY(set_connection(j->db, j->number, err));
+    TRY(read_int(j->db, j->number, "SELECT count(*) FROM sqlite_schema", &tables, err));
     TRY(prepare(j, err));
     if (fsync(dir_fd) != 0)
         return err_set(err, -errno, "journal: fsync of the directory: %m");
     return 0;
 }
 
+static bool set_names(struct names *n, const char *dir, uint64_t number)
+{
+    int len = snprintf(n->path, sizeof n->path, "%s/%" PRIu64 ".db", dir, number);
+    int new_len = snprintf(n->new_path, sizeof n->new_path, "%s/%" PRIu64 ".new", dir, number);
+
+    (void)snprintf(n->db, sizeof n->db, "%" PRIu64 ".db", number);
+    (void)snprintf(n->wal, sizeof n->wal, "%" PRIu64 ".db-wal", number);
+    (void)snprintf(n->new, sizeof n->new, "%" PRIu64 ".new", number);
+    (void)snprintf(n->new_wal, sizeof n->new_wal, "%" PRIu64 ".new-wal", number);
+    return len > 0 && (size_t)len < sizeof n->path && new_len > 0 &&
+           (size_t)new_len < sizeof n->new_path;
+}
+
 int journal_create(const char *dir, int dir_fd, uint64_t number, const struct batch_limits *limits,
                    const char *vfs, struct journal **ret, struct err *err)
 {
     struct journal *j = mem_fail_now() ? NULL : calloc(1, sizeof *j);
-    char *path = NULL;
+    struct names n;
     int r;
 
-    if (!j || asprintf(&path, "%s/%" PRIu64 ".db", dir, number) < 0) {
-        free(j);
+    if (!j)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
-    }
     j->number = number;
-    r = make(j, path, dir_fd, limits, vfs, err);
-    free(path);
+    r = set_names(&n, dir, number) ? make(j, &n, dir_fd, limits, vfs, err)
+                                   : err_set(err, -ENAMETOOLONG, "%s: too long", dir);
     if (r != 0) {
         (void)journal_close(j);
+        (void)unlinkat(dir_fd, n.new, 0);
+        (void)unlinkat(dir_fd, n.new_wal, 0);
+        (void)unlinkat(dir_fd, n.db, 0);
+        (void)unlinkat(dir_fd, n.wal, 0);
         return r;
     }
     *ret = j;
@@ -314,14 +407,54 @@ struct journal *journal_close(struct journal *j)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Read-only and without locks (LOCK keeps others away), so that a file is read as it is, also in a
- * directory that cannot be written: "unix-none" lets a WAL be read through memory of our own. */
+/* A path as an URI. */
+static char *uri_of(const char *path, const char *query)
+{
+    struct buf b;
+    char *uri;
+
+    buf_init(&b, 4 * PATH_MAX);
+    buf_cstr(&b, "file:");
+    for (; *path; path++) {
+        if (*path == '%' || *path == '?' || *path == '#')
+            buf_printf(&b, "%%%02x", (unsigned)*path);
+        else
+            buf_chr(&b, *path);
+    }
+    buf_cstr(&b, query);
+    buf_chr(&b, '\0');
+    uri = b.failed ? NULL : strdup(b.p);
+    buf_deinit(&b);
+    return uri;
+}
+
+static bool has_wal(const char *path)
+{
+    char *wal = NULL;
+    bool yes = asprintf(&wal, "%s-wal", path) >= 0 && access(wal, F_OK) == 0;
+
+    free(wal);
+    return yes;
+}
+
+/*
+ * Read-only and without locks (LOCK keeps others away), so that a file is read as it is, also in a
+ * directory that cannot be written: the VFS "unix-none" lets a WAL be read through memory of our
+ * own. Where the -wal is gone SQLite would make an empty one: then the file is opened as one that
+ * nobody changes.
+ */
 static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct err *err)
 {
+    const int flags =
+        SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_URI;
+    char *uri = uri_of(path, has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
     sqlite3 *db = NULL;
-    int r = sqlite3_open_v2(
-        path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, "unix-none");
+    int r;
 
+    if (!uri)
+        return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
+    r = sqlite3_open_v2(uri, &db, flags, NULL);
+    free(uri);
     if (r == SQLITE_OK && config(db) == 0) {
         r = exec(db, number, "PRAGMA locking_mode=EXCLUSIVE", err);
         if (r == 0)
@@ -334,20 +467,6 @@ static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct er
     else
         (void)sqlite3_close(db);
     return r;
-}
-
-static int read_int(sqlite3 *db, uint64_t number, const char *sql, int64_t *ret, struct err *err)
-{
-    sqlite3_stmt *st = NULL;
-    int r = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
-
-    r = r == SQLITE_OK ? sqlite3_step(st) : r;
-    if (r == SQLITE_ROW)
-        *ret = sqlite3_column_int64(st, 0);
-    else
-        r = fail(err, db, number, sql);
-    (void)sqlite3_finalize(st);
-    return r == SQLITE_ROW ? 0 : r;
 }
 
 static int check_format(sqlite3 *db, uint64_t number, struct err *err)

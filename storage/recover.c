@@ -34,13 +34,15 @@ struct file {
     struct journal_info info;
     int state; /* of journal_info() */
     struct err err;
+    int64_t wal; /* its size, -1: gone */
     bool unused; /* prepared, never written: its -wal is there and empty */
 };
 
 struct replay {
     struct store *s;
     struct file *file;
-    uint32_t n;
+    uint64_t *left; /* numbers of preparations that were not finished */
+    uint32_t n, n_left;
     const struct file *now; /* being read */
     uint64_t skip_after;    /* rows beyond were never acknowledged */
     uint64_t rows, last_lsn;
@@ -172,6 +174,17 @@ static bool number_of(const char *name, uint64_t *ret, bool *ret_main)
     return true;
 }
 
+static bool add_left(struct replay *p, uint64_t number)
+{
+    uint64_t *v = realloc(p->left, (p->n_left + 1) * sizeof *v);
+
+    if (!v)
+        return false;
+    p->left = v;
+    v[p->n_left++] = number;
+    return true;
+}
+
 static int list(struct replay *p, struct err *err)
 {
     struct store *s = p->s;
@@ -190,13 +203,14 @@ static int list(struct replay *p, struct err *err)
             continue;
         if (number >= s->next_number)
             s->next_number = number + 1;
-        if (!is_main)
+        if (!is_main) {
+            if (strstr(e->d_name, ".new") && !add_left(p, number))
+                goto out_of_memory;
             continue;
-        f = realloc(p->file, (p->n + 1) * sizeof *f);
-        if (!f) {
-            (void)closedir(d);
-            return err_set(err, -ENOMEM, "%s: memory is short", s->journal_dir);
         }
+        f = realloc(p->file, (p->n + 1) * sizeof *f);
+        if (!f)
+            goto out_of_memory;
         p->file = f;
         f[p->n++] = (struct file){.number = number};
     }
@@ -204,6 +218,9 @@ static int list(struct replay *p, struct err *err)
     if (p->n > 0)
         qsort(p->file, p->n, sizeof *p->file, by_number);
     return 0;
+out_of_memory:
+    (void)closedir(d);
+    return err_set(err, -ENOMEM, "%s: memory is short", s->journal_dir);
 }
 
 static void sync_file(const struct store *s, uint64_t number, const char *end)
@@ -219,13 +236,14 @@ static void sync_file(const struct store *s, uint64_t number, const char *end)
     (void)close(fd);
 }
 
-static bool wal_is_empty(const struct store *s, uint64_t number)
+/* Bytes of the -wal, -1: there is none. */
+static int64_t wal_size(const struct store *s, uint64_t number)
 {
     struct stat st;
     char name[64];
 
     (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
-    return fstatat(s->journal_fd, name, &st, 0) == 0 && st.st_size == 0;
+    return fstatat(s->journal_fd, name, &st, 0) == 0 ? (int64_t)st.st_size : -1;
 }
 
 static int look(struct replay *p, struct err *err)
@@ -250,7 +268,8 @@ static int look(struct replay *p, struct err *err)
                 *err = f->err;
             return f->state;
         }
-        f->unused = f->state == 0 && !f->info.used && wal_is_empty(s, f->number);
+        f->wal = wal_size(s, f->number);
+        f->unused = f->state == 0 && !f->info.used && f->wal == 0;
     }
     return 0;
 }
@@ -277,6 +296,8 @@ static int apply_row(struct replay *p, const struct journal_row *row, struct err
 
     arena_reset(&p->arena);
     r = s->conf.decode(s->conf.decode_ctx, &e, &p->arena, &b, &why);
+    if (r == -ENOMEM) /* says nothing about the row */
+        return err_set(err, r, "%s", why.msg[0] ? why.msg : "memory is short");
     if (r < 0) {
         struct err full = {};
 
@@ -361,6 +382,10 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
     p->now = f;
     p->skip_after = acknowledged(p, i);
     p->rows = 0;
+    /* prepared files have a -wal from the start; where rows are missing below a later file's
+     * after_lsn the gap says so by itself */
+    if (r == 0 && !f->info.used && f->wal < 0 && p->skip_after == UINT64_MAX)
+        r = err_set(&f->err, -EBADMSG, "journal/%" PRIu64 ".db: its -wal is gone", f->number);
     if (r == 0)
         check_gap(p, f);
     else
@@ -381,17 +406,29 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
     return 0;
 }
 
+static void remove_name(const struct store *s, uint64_t number, const char *end)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof name, "%" PRIu64 "%s", number, end);
+    (void)unlinkat(s->journal_fd, name, 0);
+}
+
+/* Files that were prepared and never used, and what a killed preparation left. Their numbers are
+ * not used again. */
 static void remove_unused(const struct replay *p)
 {
-    for (uint32_t i = 0; i < p->n; i++) {
-        char name[64];
+    static const char *const left[] = {".new", ".new-wal", ".new-journal", ".new-shm"};
 
-        if (!p->file[i].unused)
-            continue;
-        (void)snprintf(name, sizeof name, "%" PRIu64 ".db", p->file[i].number);
-        (void)unlinkat(p->s->journal_fd, name, 0);
-        (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", p->file[i].number);
-        (void)unlinkat(p->s->journal_fd, name, 0);
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->file[i].unused) {
+            remove_name(p->s, p->file[i].number, ".db");
+            remove_name(p->s, p->file[i].number, ".db-wal");
+        }
+    }
+    for (uint32_t i = 0; i < p->n_left; i++) {
+        for (size_t k = 0; k < sizeof left / sizeof *left; k++)
+            remove_name(p->s, p->left[i], left[k]);
     }
 }
 
@@ -435,5 +472,6 @@ int recover(struct store *s, struct err *err)
     r = replay(&p, err);
     arena_deinit(&p.arena);
     free(p.file);
+    free(p.left);
     return r == 0 && p.partial ? STORE_PARTIAL : r;
 }

@@ -242,8 +242,10 @@ static int room_for(struct store *s, const struct batch *b, size_t payload, uint
                        "storage.max_unsealed: %" PRIu64 " bytes of journal, limit "
                        "%" PRIu64,
                        journal, s->conf.max_unsealed);
-    if (used + need > s->conf.mem_head)
-        return err_set(err, -ENOBUFS, "head: %" PRIu64 " bytes of memory, limit %" PRIu64, used,
+    /* an eighth is kept for tables that double */
+    if (used + need > s->conf.mem_head - s->conf.mem_head / 8)
+        return err_set(err, -ENOBUFS,
+                       "head: %" PRIu64 " bytes of memory, limit %" PRIu64 " less an eighth", used,
                        s->conf.mem_head);
     return 0;
 }

@@ -10,6 +10,7 @@
 struct store_tuning {
     uint64_t rotate_bytes;
     int64_t rotate_ns, probe_ns;
+    bool rotate_waits; /* for the next file to be prepared, so that a test knows what is where */
     uint32_t trie_nodes;
     const char *vfs; /* that journals are written through */
 };

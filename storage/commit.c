@@ -338,6 +338,11 @@ static void prepare_next(struct store *s)
     mutex_unlock(&s->upkeep);
 }
 
+static bool must_prepare(const struct store *s)
+{
+    return !s->next && !s->prepared && atomic_load(&s->state) != STORE_READ_ONLY;
+}
+
 static void *upkeep_main(void *arg)
 {
     struct store *s = arg;
@@ -345,22 +350,21 @@ static void *upkeep_main(void *arg)
 
     for (;;) {
         struct journal *retired = NULL;
-        bool need;
+        bool need, stop;
 
         look_at_space(s);
         mutex_lock(&s->upkeep);
-        if (!s->upkeep_stop && !s->n_retired && (s->next || s->prepared)) {
+        if (!s->upkeep_stop && !s->n_retired && !must_prepare(s)) {
             if (!cond_wait_for(&s->upkeep_cond, &s->upkeep, wait) && !s->next)
                 s->prepared = false; /* could not be made: try again */
         }
-        if (s->upkeep_stop) {
-            mutex_unlock(&s->upkeep);
-            return NULL;
-        }
-        if (s->n_retired)
+        stop = s->upkeep_stop;
+        if (!stop && s->n_retired)
             retired = s->retired[--s->n_retired];
-        need = !s->next && !s->prepared && atomic_load(&s->state) != STORE_READ_ONLY;
+        need = !stop && must_prepare(s);
         mutex_unlock(&s->upkeep);
+        if (stop)
+            return NULL;
         (void)journal_close(retired);
         if (need)
             prepare_next(s);

@@ -15,7 +15,7 @@
 
 #define SEED   20261130u
 #define ROUNDS 10u
-#define BATCH  400u /* most of a round */
+#define BATCH  200u /* most of a round */
 
 struct writer {
     int side;
@@ -162,7 +162,7 @@ static void test_kills(void **state)
             write_until_killed(&f, first, side);
         if (i % 4 != 3) /* every fourth one may die before its first answer */
             wait_for_size(side);
-        (void)usleep(rnd_below(&r, 300000));
+        (void)usleep(rnd_below(&r, 150000));
         assert_int_equal(kill(pid, SIGKILL), 0);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));

@@ -13,8 +13,8 @@
 /* ---- a VFS whose n-th call fails ----------------------------------------------------------- */
 
 static sqlite3_vfs *real_vfs;
-static _Atomic int64_t countdown; /* 0: off */
-static _Atomic uint32_t fail_for; /* calls that fail in a row */
+static _Atomic int64_t countdown; /* the call at which it gets to 0 fails */
+static _Atomic uint32_t fail_for; /* and so many in a row; 0: off */
 static _Atomic int fail_code;
 static _Atomic uint32_t failures;
 
@@ -236,12 +236,11 @@ static void fault_loop(int code, uint32_t in_a_row, int64_t step)
 
         fixture_init(&f);
         atomic_store(&failures, 0);
-        atomic_store(&fail_for, in_a_row);
         fixture_open(&f, 0);
         atomic_store(&countdown, n);
+        atomic_store(&fail_for, in_a_row);
         append_all(&f, acked);
         hit = atomic_load(&failures);
-        atomic_store(&countdown, 0);
         atomic_store(&fail_for, 0);
         check_after(&f, acked);
         fixture_deinit(&f);
@@ -256,14 +255,14 @@ static void fault_loop(int code, uint32_t in_a_row, int64_t step)
 static void test_io_errors(void **state)
 {
     (void)state;
-    fault_loop(SQLITE_IOERR_WRITE, 1, 11);
+    fault_loop(SQLITE_IOERR_WRITE, 1, 3);
 }
 
 /* Everything fails from then on, for a while: twice within a minute is the end of writing. */
 static void test_io_errors_in_a_row(void **state)
 {
     (void)state;
-    fault_loop(SQLITE_IOERR_WRITE, 1000, 31);
+    fault_loop(SQLITE_IOERR_WRITE, 1000, 7);
 }
 
 /* A full disk: refused, and on again by itself when there is room. */
@@ -279,8 +278,8 @@ static void test_full(void **state)
     fixture_init(&f);
     fixture_open(&f, 0);
     atomic_store(&fail_code, SQLITE_FULL);
-    atomic_store(&fail_for, UINT32_MAX);
     atomic_store(&countdown, 1);
+    atomic_store(&fail_for, UINT32_MAX);
     assert_int_equal(fixture_append(&f, 1, false, NULL), -ENOSPC);
     store_stats(f.s, &st);
     assert_int_equal(st.state, STORE_FULL);
@@ -288,7 +287,6 @@ static void test_full(void **state)
     assert_int_equal(fixture_append(&f, 1, false, NULL), -ENOSPC);
     assert_true(total(f.s) == 0); /* reading goes on */
     atomic_store(&fail_for, 0);
-    atomic_store(&countdown, 0);
     for (int i = 0; i < 200; i++) {
         store_stats(f.s, &st);
         if (st.state == STORE_OK)
@@ -377,7 +375,7 @@ static void test_memory_append(void **state)
     uint32_t passed = 0, failed = 0;
 
     (void)state;
-    for (uint64_t n = 1; passed < 3; n += 61) {
+    for (uint64_t n = 1; passed < 3; n += 29) {
         bool acked[BATCHES + 1] = {}, all = true;
         struct fixture f;
 

@@ -19,6 +19,10 @@ case ${1-} in
   types) need typescript; exec node "$web/node_modules/typescript/bin/tsc" -p "$web" ;;
   unit) exec node --test "$here"/unit/*.test.mjs ;;
   e2e) browser; exec node --test "$here/e2e/explore.test.mjs" ;;
-  live) browser; exec node --test "$here/e2e/live.test.mjs" ;;
+  live)
+    browser
+    [ -x "${STRATAD-}" ] || { echo "STRATAD names no program: ${STRATAD-}" >&2; exit 2; }
+    exec node --test "$here/e2e/live.test.mjs"
+    ;;
   *) echo "usage: run.sh types|unit|e2e|live" >&2; exit 2 ;;
 esac

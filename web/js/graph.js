@@ -88,7 +88,14 @@ export function createGraph(on) {
     ctx.font = type.font;
     type.advance = ctx.measureText('0').width; // monospace: one measurement, the rest is arithmetic
     type.dpr = dpr;
+    if (!tree && W) blank();
     invalidate();
+  }
+  /** An opaque canvas that nothing was painted on is black. */
+  function blank() {
+    if (!pal) return;
+    ctx.fillStyle = pal.back;
+    ctx.fillRect(0, 0, W, H);
   }
 
   function resize() {
@@ -400,13 +407,9 @@ export function createGraph(on) {
       tree = null;
       hovered = -1;
       leave();
-      if (W) {
-        octx.clearRect(0, 0, W, H);
-        if (pal) {
-          ctx.fillStyle = pal.back;
-          ctx.fillRect(0, 0, W, H);
-        }
-      }
+      if (!W) return;
+      octx.clearRect(0, 0, W, H);
+      blank();
     },
     /** @param {boolean} s */
     setNames(s) {

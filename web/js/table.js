@@ -4,7 +4,6 @@
  * tree. Only the visible rows exist (window + 20); aria-rowcount says how many there are.
  */
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { count, percent, total } from './fmt.js';
 import { icon } from './icons.js';
 import { ORIGINS, originOf } from './origin.js';
@@ -63,11 +62,7 @@ export function createTable(on) {
         </thead>
         <tbody @pointerover=${over} @pointerleave=${() => on.hover('')} @click=${click}>
           <tr class="pad" aria-hidden="true"><td .style=${`height:${first * ROW_PX}px`}></td></tr>
-          ${repeat(
-            list,
-            (r, i) => `${r.key} ${first + i}`,
-            (r, i) => row(r, first + i),
-          )}
+          ${list.map((r, i) => row(r, first + i))}
           <tr class="pad" aria-hidden="true"><td .style=${`height:${below}px`}></td></tr>
         </tbody>
       </table>

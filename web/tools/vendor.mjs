@@ -19,10 +19,9 @@ const FILES = [
   ['uplot', 'dist/uPlot.min.css', 'uplot/uPlot.min.css'],
   ['uplot', 'dist/uPlot.d.ts', 'uplot/uPlot.esm.d.ts'],
   ['uplot', 'LICENSE', 'uplot/LICENSE'],
-  ...['lit-html', 'directive', 'directive-helpers', 'directives/repeat'].flatMap((m) => [
-    ['lit-html', `${m}.js`, `lit-html/${m}.js`],
-    ['lit-html', `${m}.d.ts`, `lit-html/${m}.d.ts`],
-  ]),
+  ['lit-html', 'lit-html.js', 'lit-html/lit-html.js'],
+  ['lit-html', 'lit-html.d.ts', 'lit-html/lit-html.d.ts'],
+  ['lit-html', 'directive.d.ts', 'lit-html/directive.d.ts'], // types only
   ['lit-html', 'LICENSE', 'lit-html/LICENSE'],
 ];
 

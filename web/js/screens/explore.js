@@ -517,7 +517,7 @@ export function start() {
     const view = {
       why: e.why,
       matcher: e.matcher,
-      range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc).toLowerCase().replace('utc', 'UTC'),
+      range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc).replace(/^Last/, 'the last'),
       last: lastMs ? dateTime(lastMs, prefs.get().utc) : '',
       covered: `${span((a.quality.coveredNs ?? 0) / 1e6)} of ${span((a.quality.askedNs ?? 0) / 1e6)}`,
       type: s?.type ?? '',

@@ -16,7 +16,8 @@ enum {
     MAX_DYNSTR = 16 << 20,
     MAX_CTX_CODE = 64 << 10,
     MAX_PLT = 8,
-    PADDING = 16, /* between functions: no information needed there */
+    ENTRY_CODE = 64, /* bytes, of a program's entry that no FDE describes */
+    PADDING = 16,    /* between functions: no information needed there */
 };
 
 const char *ehtab_fail_name(enum ehtab_fail f)
@@ -227,7 +228,7 @@ static bool covered(const struct ehtab *t, uint64_t lo, uint64_t hi)
 {
     size_t i = lower(t, lo);
 
-    if (i && t->row[i - 1].rule.kind != SA_K_NOINFO)
+    if (i && t->row[i - 1].rule.kind != SA_K_NOINFO && (i == t->n || t->row[i].pc != lo))
         return true;
     for (; i < t->n && t->row[i].pc < hi; i++)
         if (t->row[i].rule.kind != SA_K_NOINFO)
@@ -257,6 +258,23 @@ static void add_plt(const struct elf *e, struct ehtab *t)
     }
     if (n)
         sort(t);
+}
+
+/* Where the program begins is where its stack ends. The dynamic loader's entry, written in
+ * assembly, has no FDE to say so; it reaches to the next one. t is sorted before and after. */
+static void add_entry(const struct elf *e, struct ehtab *t)
+{
+    const struct sa_rule end = {.kind = SA_K_END}, noinfo = {.kind = SA_K_NOINFO};
+    uint64_t at = e->eh.e_entry;
+    size_t next;
+
+    if (!at || at > UINT64_MAX - ENTRY_CODE || covered(t, at, at + 1))
+        return;
+    next = lower(t, at + 1);
+    if (next == t->n || t->row[next].pc > at + ENTRY_CODE)
+        ehtab_add(t, at + ENTRY_CODE, &noinfo);
+    ehtab_add(t, at, &end);
+    sort(t);
 }
 
 /* Value and size of the exported function makecontext; 0 if there is none. */
@@ -387,6 +405,7 @@ static enum ehtab_fail build(struct elf *e, struct ehtab *t)
         return EHTAB_EMPTY;
     sort(t);
     add_plt(e, t);
+    add_entry(e, t);
     squeeze(t, start_context(e, t));
     return t->full ? EHTAB_TOO_BIG : EHTAB_OK;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * stackstat [-p PERIOD_NS] [-s SECONDS] [-w SECONDS] [-r RING_BYTES] [-c PERIOD_NS] [-n STACKS]
- *           [-x] [-k] [-O FILE] PID...
+ *           [-x] [-k] [-e] [-O FILE] PID...
  *
  * The agent's whole way from tick to stack, without a batch: how the stacks of some processes
  * ended, and the account of the machine. Prints "ready" when it samples, one line per window and
@@ -38,7 +38,7 @@ struct opts {
     uint64_t period, change;
     double seconds, warm;
     uint32_t ring, stacks;
-    bool exclude, no_user;
+    bool exclude, no_user, broken;
     const char *online;
 };
 
@@ -111,6 +111,10 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
         if (p)
             proc_missed(x->procs, p, mono_now().v);
     }
+    if (x->o.broken && x->o.stacks && ev->stop != SA_S_END && ev->stop < SA_S_KTHREAD) {
+        x->o.stacks--;
+        print_stack(ev);
+    }
     for (uint32_t i = 0; i < x->n_w; i++) {
         struct watch *w = &x->w[i];
 
@@ -125,7 +129,7 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
         w->from_kernel += (ev->flags & SA_F_FROM_KERNEL) != 0;
         w->words += ev->nu;
         w->kwords += ev->nk;
-        if (x->o.stacks) {
+        if (x->o.stacks && !x->o.broken) {
             x->o.stacks--;
             print_stack(ev);
         }
@@ -283,7 +287,7 @@ static int run(struct tool *x, struct err *err)
 static int usage(void)
 {
     (void)fputs("usage: stackstat [-p PERIOD_NS] [-c PERIOD_NS] [-s SECONDS] [-w SECONDS] "
-                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-O FILE] PID...\n",
+                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-e] [-O FILE] PID...\n",
                 stderr);
     return 2;
 }
@@ -295,7 +299,7 @@ int main(int argc, char **argv)
     uint64_t v;
     int o, r;
 
-    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xk")) != -1) {
+    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xke")) != -1) {
         if (o == 's' || o == 'w') {
             *(o == 's' ? &x.o.seconds : &x.o.warm) = strtod(optarg, NULL);
             continue;
@@ -305,7 +309,7 @@ int main(int argc, char **argv)
             continue;
         }
         v = 0;
-        if (o == '?' || (o != 'x' && o != 'k' && !str_u64(str_c(optarg), &v)))
+        if (o == '?' || (!strchr("xke", o) && !str_u64(str_c(optarg), &v)))
             return usage();
         if (o == 'p')
             x.o.period = v;
@@ -317,6 +321,8 @@ int main(int argc, char **argv)
             x.o.stacks = (uint32_t)v;
         else if (o == 'x')
             x.o.exclude = true;
+        else if (o == 'e')
+            x.o.broken = true;
         else
             x.o.no_user = true;
     }

@@ -251,6 +251,32 @@ static void test_special(void **state)
     ehtab_deinit(&t);
 }
 
+/* The entry without an FDE ends the stack, up to the next FDE or 64 bytes. */
+static void test_entry(void **state)
+{
+    static const uint64_t entry[] = {TEXT + 0x30, TEXT + 0x80, TEXT + 0xf0, TEXT + 0x108};
+    struct file f = {};
+    struct ehtab t;
+
+    (void)state;
+    make_plain(&f, true);
+    for (size_t i = 0; i < 4; i++) {
+        memcpy(f.b + offsetof(Elf64_Ehdr, e_entry), &entry[i], 8);
+        assert_int_equal(build(&f, &t), EHTAB_OK);
+        expect(&t, entry[i],
+               i == 3 ? (struct sa_rule){.kind = SA_K_RSP, .off = 8}
+                      : (struct sa_rule){.kind = SA_K_END});
+        expect(&t, TEXT + 0x2f, (struct sa_rule){.kind = SA_K_RSP, .off = 256});
+        expect(&t, TEXT + 0x100, (struct sa_rule){.kind = SA_K_RSP, .off = 8});
+        if (i == 1) {
+            expect(&t, TEXT + 0x7f, (struct sa_rule){.kind = SA_K_NOINFO});
+            expect(&t, TEXT + 0xbf, (struct sa_rule){.kind = SA_K_END});
+            expect(&t, TEXT + 0xc0, (struct sa_rule){.kind = SA_K_NOINFO});
+        }
+        ehtab_deinit(&t);
+    }
+}
+
 static void test_refused(void **state)
 {
     struct file f = {};
@@ -305,8 +331,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),   cmocka_unit_test(test_no_sections),
-        cmocka_unit_test(test_special), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_special), cmocka_unit_test(test_entry),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

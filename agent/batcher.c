@@ -19,7 +19,8 @@
 #define QUEUE        64
 
 struct batcher {
-    struct batchmake *make;
+    struct batchmake_conf conf;
+    struct batchmake *make; /* the thread's */
     struct spool *spool;
     pthread_t thread;
     _Atomic uint64_t max_bytes;
@@ -188,6 +189,7 @@ static void *run(void *ctx)
 {
     struct batcher *b = ctx;
 
+    b->make = batchmake_new(&b->conf); /* reads the kernel's symbols: 0.1 s */
     for (;;) {
         struct batcher_job job = {};
         bool stop;
@@ -249,16 +251,13 @@ int batcher_start(const struct batchmake_conf *c, struct spool *spool, struct ba
     int r;
 
     b->spool = spool;
-    b->make = batchmake_new(c);
-    snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
-             ksym_state(names_kernel(batchmake_names(b->make))));
+    b->conf = *c;
     mutex_init(&b->mu);
     cond_init(&b->changed);
     r = thread_start(&b->thread, "batch", 0, run, b);
     if (r < 0) {
         cond_deinit(&b->changed);
         mutex_deinit(&b->mu);
-        batchmake_free(b->make);
         free(b);
         return err_set(err, r, "thread: %s", strerrordesc_np(-r));
     }

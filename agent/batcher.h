@@ -35,7 +35,7 @@ struct batcher_stats {
     uint64_t last_bytes, last_plain; /* of the last batch, compressed and before */
 };
 
-/* max_bytes of a body, 0: 16 MiB */
+/* Texts of c are borrowed until the free. */
 [[nodiscard]] int batcher_start(const struct batchmake_conf *c, struct spool *spool,
                                 struct batcher **ret, struct err *err);
 

@@ -24,7 +24,7 @@
 #define WINDOW_NS  NS_PER_S
 #define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
 #define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
-#define FIRST_NS   (900 * NS_PER_MS)
+#define FIRST_NS   (400 * NS_PER_MS)
 #define STEP_NS    (10 * NS_PER_MS)
 #define CUT_ROWS   (UINT32_C(1) << 18)
 #define CUT_WORDS  (UINT64_C(6) << 20) /* about 8 MiB on the wire */

@@ -272,7 +272,7 @@ static void tell_changes(struct collector *c)
 
     batcher_get_stats(c->conf.batcher, &b);
     upload_get_stats(c->conf.upload, &u);
-    if (strcmp(c->told_kernel, b.kernel_state) != 0) {
+    if (b.kernel_state[0] && strcmp(c->told_kernel, b.kernel_state) != 0) {
         snprintf(c->told_kernel, sizeof c->told_kernel, "%s", b.kernel_state);
         collector_event(c, "state", "source=kernel_symbols state=\"%s\"", b.kernel_state);
     }

@@ -19,6 +19,7 @@
 
 #define READ_SYMBOLS 1024 /* per read */
 #define NAME_TABLES  3
+#define COMPARED     192
 #define NAME_MASK    ((UINT32_C(1) << 29) - 1)
 
 /* Where the name stands: table (0 .symtab, 1 .dynsym, 2 of the debug file), PLT, offset. */
@@ -328,12 +329,28 @@ static void load_debug(struct loader *l, const char *dir)
 
 /* ---- sorting ------------------------------------------------------------------------------- */
 
-static bool read_name(const struct elfsym *s, uint32_t name, struct buf *out);
+static int64_t read_names(const struct elfsym *s, const struct names *t, void *to, uint64_t n,
+                          uint64_t at)
+{
+    return t->debug ? read_debug((void *)(uintptr_t)s, to, n, t->offset + at)
+                    : binary_read(s->b, to, n, t->offset + at);
+}
+
+/* Names of one table, by their first bytes: aliases differ there (C1 and C2 of constructors). */
+static int compare_names(const struct elfsym *s, uint32_t x, uint32_t y)
+{
+    const struct names *t = &s->names[x >> 30];
+    char a[COMPARED + 1] = "", b[COMPARED + 1] = "";
+
+    if (read_names(s, t, a, COMPARED, x & NAME_MASK) < 0 ||
+        read_names(s, t, b, COMPARED, y & NAME_MASK) < 0)
+        return 0;
+    return strcmp(a, b);
+}
 
 static int by_addr(const void *a, const void *b, void *ctx)
 {
     const struct raw *x = a, *y = b;
-    struct buf nx, ny;
     int r;
 
     if (x->addr != y->addr)
@@ -342,17 +359,10 @@ static int by_addr(const void *a, const void *b, void *ctx)
         return x->has_size ? -1 : 1;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    if (x->name == y->name)
-        return 0;
-    /* aliases: rare enough that their names are read here */
-    buf_init(&nx, ELFSYM_MAX_NAME + 8);
-    buf_init(&ny, ELFSYM_MAX_NAME + 8);
-    r = 0;
-    if (read_name(ctx, x->name, &nx) && read_name(ctx, y->name, &ny))
-        r = str_cmp(buf_view(&nx), buf_view(&ny));
-    buf_deinit(&nx);
-    buf_deinit(&ny);
-    return r ? r : x->name < y->name ? -1 : 1;
+    if (x->name >> 30 != y->name >> 30) /* the same symbol in two tables */
+        return x->name >> 30 < y->name >> 30 ? -1 : 1;
+    r = x->name == y->name ? 0 : compare_names(ctx, x->name, y->name);
+    return r ? r : (x->name > y->name) - (x->name < y->name);
 }
 
 /* The sorted raw symbols into s: one per address, no labels inside sized functions. */
@@ -469,8 +479,7 @@ static bool read_name(const struct elfsym *s, uint32_t name, struct buf *out)
     while (at < t->size && out->n - start < ELFSYM_MAX_NAME) {
         char part[256];
         uint64_t n = t->size - at < sizeof part ? t->size - at : sizeof part;
-        int64_t got = t->debug ? read_debug((void *)(uintptr_t)s, part, n, t->offset + at)
-                               : binary_read(s->b, part, n, t->offset + at);
+        int64_t got = read_names(s, t, part, n, at);
         const char *end;
 
         if (got <= 0)

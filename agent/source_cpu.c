@@ -16,8 +16,9 @@
 #include "base/arena.h"
 #include "base/time.h"
 
-#define STAT_PATH   "/proc/stat"
-#define POLL_CPU_NS NS_PER_S
+#define STAT_PATH     "/proc/stat"
+#define POLL_CPU_NS   NS_PER_S
+#define CLOCK_STEP_NS (10 * NS_PER_MS)
 
 struct source_cpu {
     struct bpf_load *bpf;
@@ -184,6 +185,12 @@ static void take_clock(struct source_cpu *s)
 
 void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account *ret)
 {
+    int64_t offset = s->real_minus_mono;
+
+    take_clock(s);
+    offset = s->real_minus_mono - offset;
+    if (offset > CLOCK_STEP_NS || offset < -CLOCK_STEP_NS)
+        s->t0.v += offset; /* the wall clock was set: the window began where it is now */
     *ret = (struct source_account){
         .covers = {s->t0, t1.v < s->t0.v ? s->t0 : t1},
         .width = bpf_load_width(s->bpf),
@@ -202,7 +209,6 @@ void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account 
     memcpy(s->stat0, s->stat, s->n_cpu * sizeof *s->stat0);
     s->period_changed = false;
     s->t0 = ret->covers.t1;
-    take_clock(s);
 }
 
 int source_cpu_set_period(struct source_cpu *s, uint64_t period_ns, struct err *err)

@@ -180,13 +180,13 @@ static bool add_losses(struct apply *a, const struct batch_stream *st)
     return true;
 }
 
-/* A stream that saw nothing still says that its series was covered: "0 s of 60 s" is an answer. */
+/* A stream without rows still speaks of its series: "0 s of 60 s" is an answer, and so is "refused". */
 static bool empty_series(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
 {
     const struct batch_stream *st = &a->b->stream[s];
 
     *ret = 0;
-    if (st->rows.n > 0 || st->state != SOURCE_OK)
+    if (st->rows.n > 0)
         return true;
     if (series_of(a, s, type, 0) == NONE)
         return false;

@@ -174,7 +174,7 @@ static int open_range(struct query *q, const struct query_ask *ask, struct query
     struct interval kept;
     int64_t len;
 
-    range->t1 = q->conf.now;
+    range->t1 = query_now(q->conf.now);
     if (ask->to.n)
         TRY(query_when(ask->to, q->conf.now, "to", &range->t1, &to_moves, e));
     if (__builtin_sub_overflow(range->t1.v, DEFAULT_RANGE_NS, &range->t0.v))

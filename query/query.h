@@ -73,7 +73,7 @@ int query_code_status(enum query_code code);
 
 struct query_conf {
     struct store *store;       /* borrowed until query_free() */
-    real_ns now;               /* what "now" means */
+    real_ns now;               /* "now" means the whole second before it */
     mono_ns deadline;          /* 0: none. Beyond: TOO_EXPENSIVE */
     const atomic_bool *cancel; /* NULL: none. Set: CANCELED */
     uint64_t mem_max;          /* bytes for the scan, and again for the answer */

@@ -56,6 +56,7 @@ int query_pattern_match(const struct query_pattern *p, const struct query_func *
 
 [[nodiscard]] int query_when(struct str s, real_ns now, const char *param, real_ns *ret,
                              bool *ret_relative, struct query_err *e);
+real_ns query_now(real_ns now);
 
 /* ---- select.c -------------------------------------------------------------------------------- */
 

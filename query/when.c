@@ -59,11 +59,24 @@ static bool all_digits(struct str s)
     return s.n > 0;
 }
 
+/*
+ * "now" is the last whole second: sources date what they fold at the start of a second, so a range
+ * that begins or ends inside one would hold its samples and only a part of its time, or the
+ * reverse.
+ */
+real_ns query_now(real_ns now)
+{
+    int64_t part = now.v % NS_PER_S;
+
+    return (real_ns){now.v - (part < 0 ? part + NS_PER_S : part)};
+}
+
 static int relative(struct str s, real_ns now, const char *param, real_ns *ret, struct query_err *e)
 {
     int64_t d = 0;
     struct str rest = str_from(s, 3);
 
+    now = query_now(now);
     if (rest.n == 0) {
         *ret = now;
         return 0;

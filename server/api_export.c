@@ -27,14 +27,18 @@ static unit_i128 lost_weight(const struct query_sums *s)
 /* What would end a name, a line or a text stands as \xHH; all other bytes as they are. */
 static void folded_name(struct buf *b, struct str s)
 {
+    size_t from = 0;
+
     for (size_t i = 0; i < s.n; i++) {
         char ch = s.p[i];
 
-        if (ch == '\\' || ch == ';' || ch == '\n' || ch == '\r' || ch == '\0')
-            buf_printf(b, "\\x%02x", (unsigned char)ch);
-        else
-            buf_chr(b, ch);
+        if (ch != '\\' && ch != ';' && ch != '\n' && ch != '\r' && ch != '\0')
+            continue;
+        buf_str(b, str_to(str_from(s, from), i - from));
+        buf_printf(b, "\\x%02x", (unsigned char)ch);
+        from = i + 1;
     }
+    buf_str(b, str_from(s, from));
 }
 
 static void put_value(struct buf *b, unit_i128 v)

@@ -224,6 +224,8 @@ static void times(void **state)
     instant("1764417600123456789", 1764417600123456789, false);
     instant("2026-11-29T13:00:00Z", 1795957200 * NS_PER_S, false);
     instant("2026-11-29T14:00:00.123456789+01:00", 1795957200123456789, false);
+    assert_int_equal(query_now((real_ns){5000 * NS_PER_S + 999}).v, 5000 * NS_PER_S);
+    assert_int_equal(query_now((real_ns){-1}).v, -NS_PER_S);
     no_instant("1764417600", "needs a unit");
     no_instant("99999999999999999999", "beyond the range");
     no_instant("9999999999999s", "neither");

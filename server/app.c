@@ -375,7 +375,7 @@ static void *opener_main(void *arg)
 static int start(struct app *a, struct err *err)
 {
     const struct srv_conf *c = a->conf.conf;
-    struct ingest_conf ic = {.pool = &a->pool};
+    struct ingest_conf ic = {.rate = c->rate, .burst = c->burst, .pool = &a->pool};
     uint32_t running = c->running ? (uint32_t)c->running : 2 * cores();
     int r;
 

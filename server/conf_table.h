@@ -21,6 +21,7 @@ struct srv_conf {
     uint64_t members, nesting, unknown_fields, samples, streams, entries, depth, name;
     uint64_t labels, label_name, label_value, attributes, series_per_service, series;
     int64_t age_ns, future_ns;
+    uint64_t rate, burst;
     uint64_t connections, connections_per_address;
     int64_t idle_ns, request_time_ns;
     uint64_t min_rate;

@@ -20,6 +20,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/http_parse.h"
+#include "server/ingest_loss.h"
+#include "server/ingest_rate.h"
 #include "server/msg.h"
 #include "server/pool.h"
 
@@ -33,6 +35,8 @@ enum {
 
 struct ingest {
     struct ingest_conf conf;
+    struct rate *rate;
+    struct loss_table *losses;
     struct store *_Atomic store;
     _Atomic int state; /* enum store_state when last looked at */
     _Atomic int64_t state_at;
@@ -58,6 +62,8 @@ struct ingest *ingest_new(const struct ingest_conf *conf)
     struct ingest *g = xcalloc(1, sizeof *g);
 
     g->conf = *conf;
+    g->rate = rate_new(conf->rate, conf->burst);
+    g->losses = loss_table_new();
     atomic_store(&g->state, STORE_OK);
     mutex_init(&g->mu);
     return g;
@@ -67,6 +73,8 @@ struct ingest *ingest_free(struct ingest *g)
 {
     if (!g)
         return NULL;
+    rate_free(g->rate);
+    loss_table_free(g->losses);
     mutex_deinit(&g->mu);
     free(g);
     return NULL;
@@ -125,6 +133,11 @@ static void count_stored(struct ingest *g, const struct job *j)
     g->stats.label_dropped += j->rejects.label_dropped;
     g->stats.label_cut += j->rejects.label_cut;
     mutex_unlock(&g->mu);
+}
+
+struct loss_table *ingest_losses(struct ingest *g)
+{
+    return g->losses;
 }
 
 void ingest_stats(struct ingest *g, struct ingest_stats *ret)
@@ -218,8 +231,10 @@ static void reply_ok(struct job *j, bool duplicate, uint64_t lsn)
         reply_json(j, duplicate, lsn);
     else
         wire_reply_encode(&w, &j->r->body);
-    if (!duplicate)
+    if (!duplicate) {
         count_stored(j->g, j);
+        loss_table_add(j->g->losses, &j->batch);
+    }
     count_code(j->g, 200, duplicate ? "duplicate" : NULL);
 }
 
@@ -459,6 +474,25 @@ static bool job_decode(struct job *j, struct str body)
     }
 }
 
+/* The sender's share, once it is known who it is. */
+static bool job_rate(struct job *j, size_t inflated)
+{
+    const struct ingest_conf *c = &j->g->conf;
+    uint64_t owed = rate_take(j->g->rate, j->batch.id.agent, inflated, mono_now());
+    const struct msg_error e = {.status = 429,
+                                .code = "rate_limited",
+                                .message = "this agent sends more than its share",
+                                .setting = "ingest.burst",
+                                .limit = c->burst,
+                                .actual = c->burst + owed,
+                                .retry_after_s = c->rate ? (uint32_t)(1 + owed / c->rate) : 0};
+
+    if (!owed)
+        return true;
+    ingest_fail(j->g, j->q, j->r, &e);
+    return false;
+}
+
 /* The journal keeps a batch compressed, however it came. */
 static bool job_compress(struct job *j)
 {
@@ -485,14 +519,14 @@ static bool job_prepare(struct job *j, struct str *ret_payload)
     bool ok;
 
     if (!http_str_eq(coding, STR("zstd"))) {
-        if (!job_decode(j, j->q->body) || !job_compress(j))
+        if (!job_decode(j, j->q->body) || !job_rate(j, j->q->body.n) || !job_compress(j))
             return false;
         *ret_payload = buf_view(&j->payload);
         return true;
     }
     if (!job_inflate(j, &inflated, &charged))
         return false;
-    ok = job_decode(j, buf_view(&inflated));
+    ok = job_decode(j, buf_view(&inflated)) && job_rate(j, inflated.n);
     buf_deinit(&inflated);
     job_uncharge(j, charged);
     *ret_payload = j->q->body;

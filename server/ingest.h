@@ -25,8 +25,8 @@ struct pool;
 
 struct ingest_conf {
     struct wire_limits limits;
-    struct pool
-        *pool; /* what inflated bodies and arenas of all requests are taken from; borrowed */
+    uint64_t rate, burst; /* inflated bytes of one sender, per second and at once; rate 0: none */
+    struct pool *pool;    /* memory of inflated bodies and arenas of all requests; borrowed */
 };
 
 struct ingest *ingest_new(const struct ingest_conf *conf);
@@ -73,3 +73,7 @@ struct ingest_stats {
 };
 
 void ingest_stats(struct ingest *g, struct ingest_stats *ret);
+
+struct loss_table;
+/* What agents said they lost; lives as long as g. */
+struct loss_table *ingest_losses(struct ingest *g);

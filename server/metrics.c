@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "server/http.h"
 #include "server/ingest.h"
+#include "server/ingest_loss.h"
 #include "server/msg.h"
 #include "server/pool.h"
 #include "server/work.h"
@@ -68,6 +69,19 @@ static void put_latency(const struct metrics *m, struct buf *b)
     }
 }
 
+static void put_loss(void *ctx, const uint8_t *agent, const char *type, const char *reason,
+                     uint64_t n)
+{
+    struct buf *b = ctx;
+
+    buf_cstr(b, "strata_agent_lost_total{agent=\"");
+    if (!agent)
+        buf_cstr(b, "other");
+    for (size_t i = 0; agent && i < 16; i++)
+        buf_printf(b, "%02x", agent[i]);
+    buf_printf(b, "\",type=\"%s\",reason=\"%s\"} %" PRIu64 "\n", type, reason, n);
+}
+
 static void put_ingest(const struct metrics *m, struct buf *b)
 {
     struct ingest_stats s;
@@ -91,6 +105,8 @@ static void put_ingest(const struct metrics *m, struct buf *b)
     for (uint32_t i = 0; i < s.n_reason; i++)
         buf_printf(b, "strata_rejected_total{proto=\"native\",reason=\"%s\"} %" PRIu64 "\n",
                    s.reason[i].name, s.reason[i].n);
+    head(b, "strata_agent_lost_total", "counter", "observations that agents said they lost");
+    loss_table_each(ingest_losses(m->ingest), put_loss, b);
 }
 
 /* What of a sample was cut or folded, its weight kept: names and labels at the door, stacks and

@@ -44,7 +44,10 @@ class Batches(unittest.TestCase):
         top = self.server.get("/api/v1/top", q='cpu{service="demo"}', **{"from": "now-5m"}).json()
         self.assertEqual((top["total"], top["samples"]), (str(10 * 10**7), "10"))
         self.assertEqual(top["quality"]["lost"], [dict(why="ring_full", n="2", weight=str(2 * 10**7))])
-        self.assertEqual(self.server.metrics()['strata_ingest_samples_total{type="cpu"}'], 2)
+        m = self.server.metrics()
+        self.assertEqual(m['strata_ingest_samples_total{type="cpu"}'], 2)
+        lost = f'strata_agent_lost_total{{agent="{b.agent.hex()}",type="cpu",reason="ring_full"}}'
+        self.assertEqual(m[lost], 2)
 
     def test_duplicate_and_conflict(self):
         b = one_batch()
@@ -158,6 +161,22 @@ class Limits(unittest.TestCase):
             self.assertIn(b"HTTP/1.1 413 ", c.recv(4096))
             c.close()
             self.assertEqual(sb.post(s.url, one_batch())["status"], "stored")
+
+    def test_rate(self):
+        with Server(settings={"ingest.rate": "64KiB", "ingest.burst": "64KiB"}) as s:
+            loud = None
+            for _ in range(100):
+                b = one_batch(agent=b"loud agent......")
+                b.event(time.time_ns(), "state", "x" * 4000)
+                loud = sb.post(s.url, b)
+                if loud["http"] != 200:
+                    break
+            self.assertEqual((loud["http"], loud["reason"], loud["setting"], loud["limit"]),
+                             (429, "rate_limited", "ingest.burst", 65536))
+            self.assertGreater(loud["retry_after_ms"], 0)
+            self.assertEqual(sb.post(s.url, one_batch())["http"], 200)  # others are not refused
+            time.sleep(loud["retry_after_ms"] / 1000)
+            self.assertEqual(sb.post(s.url, b)["http"], 200)
 
     def test_unsealed_journal(self):
         """Beyond max_unsealed new batches are refused, and what was acknowledged stays readable."""

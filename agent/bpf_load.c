@@ -408,6 +408,10 @@ static int load_failed(int code, struct err *err)
     struct bpf_probe p;
     char text[340];
 
+    if (code == -EMFILE)
+        return err_set(err, code,
+                       "load of the BPF programs: descriptor limit reached: needs 2 per CPU + 64, "
+                       "raise ulimit -n");
     bpf_load_probe(&p);
     if (p.worst == BPF_PROBE_IMPOSSIBLE) {
         bpf_load_probe_text(&p, text, sizeof text);

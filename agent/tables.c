@@ -345,6 +345,50 @@ static void failed(struct tables *t, struct table *tab, enum ehtab_fail why)
     t->stats.failed_why[why]++;
 }
 
+/* Its pages say "no table" at once; pages and chunks rest. */
+static void evict(struct tables *t, struct table *tab)
+{
+    for (uint32_t i = 0; i < tab->n_pages; i++)
+        __atomic_store_n(&t->io.pgidx[tab->pg_base + i].n, 0, __ATOMIC_RELAXED);
+    rest_put(t, (struct rest){.kind = REST_PAGES, .at = tab->pg_base, .n = tab->n_pages});
+    rest_put(t, (struct rest){.kind = REST_CHUNKS, .chunk = tab->chunk, .n = tab->n_chunk});
+    tab->chunk = NULL;
+    tab->n_chunk = 0;
+    tab->state = TABLE_NONE;
+    tab->changed = true;
+    t->stats.evicted++;
+}
+
+/* The one whose last touch is oldest; NULL: there is none. */
+static struct table *oldest_ready(struct tables *t)
+{
+    struct table *oldest = NULL;
+
+    for (uint32_t i = 0; i < t->n_all; i++) {
+        struct table *tab = t->all[i];
+
+        if (tab->state == TABLE_READY && (!oldest || tab->seen_ns < oldest->seen_ns))
+            oldest = tab;
+    }
+    return oldest;
+}
+
+/* The page index is full: another table goes, and the next sample asks for this one again. */
+static void no_pages(struct tables *t, struct built *d)
+{
+    struct table *oldest = oldest_ready(t);
+
+    (void)builder_unuse(t->builder, d->chunk, d->n_chunk);
+    free(d->chunk);
+    free(d->pg);
+    if (!oldest) {
+        failed(t, d->table, EHTAB_BUDGET);
+        return;
+    }
+    evict(t, oldest);
+    d->table->state = TABLE_NONE;
+}
+
 static void take_in(struct tables *t, struct built *d)
 {
     struct table *tab = d->table;
@@ -356,10 +400,7 @@ static void take_in(struct tables *t, struct built *d)
     }
     at = ranges_take(&t->pages, d->n_pages);
     if (!at) {
-        failed(t, tab, EHTAB_BUDGET);
-        (void)builder_unuse(t->builder, d->chunk, d->n_chunk);
-        free(d->chunk);
-        free(d->pg);
+        no_pages(t, d);
         return;
     }
     memcpy(&t->io.pgidx[at], d->pg, d->n_pages * sizeof *d->pg);
@@ -375,20 +416,6 @@ static void take_in(struct tables *t, struct built *d)
     t->stats.built++;
 }
 
-/* Its pages say "no table" at once; pages and chunks rest. */
-static void evict(struct tables *t, struct table *tab)
-{
-    for (uint32_t i = 0; i < tab->n_pages; i++)
-        __atomic_store_n(&t->io.pgidx[tab->pg_base + i].n, 0, __ATOMIC_RELAXED);
-    rest_put(t, (struct rest){.kind = REST_PAGES, .at = tab->pg_base, .n = tab->n_pages});
-    rest_put(t, (struct rest){.kind = REST_CHUNKS, .chunk = tab->chunk, .n = tab->n_chunk});
-    tab->chunk = NULL;
-    tab->n_chunk = 0;
-    tab->state = TABLE_NONE;
-    tab->changed = true;
-    t->stats.evicted++;
-}
-
 static bool rest_has_chunks(const struct tables *t)
 {
     for (size_t i = 0; i < t->n_rest; i++)
@@ -401,16 +428,11 @@ static bool rest_has_chunks(const struct tables *t)
  * free; what is already resting is waited for first. */
 static void make_room(struct tables *t)
 {
-    struct table *oldest = NULL;
+    struct table *oldest;
 
     if (!builder_wants(t->builder) || rest_has_chunks(t))
         return;
-    for (uint32_t i = 0; i < t->n_all; i++) {
-        struct table *tab = t->all[i];
-
-        if (tab->state == TABLE_READY && (!oldest || tab->seen_ns < oldest->seen_ns))
-            oldest = tab;
-    }
+    oldest = oldest_ready(t);
     if (oldest)
         evict(t, oldest);
     else

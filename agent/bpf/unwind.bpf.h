@@ -91,8 +91,8 @@ struct {
 	__type(value, struct sa_state);
 } scratch SEC(".maps");
 
-/* For benchmarks: what is left out. Always 1 in use. */
-const volatile u32 sa_do_user = 1, sa_do_kernel = 1;
+/* For benchmarks: 0 leaves the user part of stacks out. */
+const volatile u32 sa_do_user = 1;
 
 static __always_inline void push(struct sa_state *s, u64 w)
 {
@@ -481,14 +481,12 @@ static __always_inline struct sa_state *collect(void *ctx, u32 slot, u8 kind, u6
 	s->e.stop = SA_S_TRUNC; /* what is left if the loop runs out */
 	if (!from_user)
 		s->e.flags |= SA_F_FROM_KERNEL;
-	if (sa_do_kernel) {
-		long n = bpf_get_stack(ctx, s->w, SA_MAX_KERN * 8, 0);
+	long n = bpf_get_stack(ctx, s->w, SA_MAX_KERN * 8, 0);
 
-		if (n > 0)
-			s->e.nk = s->nw = ((u64)n >> 3) & 127;
-		else if (n < 0 && !from_user)
-			s->e.flags |= SA_F_KSTACK_ERR;
-	}
+	if (n > 0)
+		s->e.nk = s->nw = ((u64)n >> 3) & 127;
+	else if (n < 0 && !from_user)
+		s->e.flags |= SA_F_KSTACK_ERR;
 	collect_user(s, slot, known);
 	s->e.nu = s->nw - s->e.nk;
 	return s;

@@ -106,6 +106,18 @@ class Odd(unittest.TestCase):
         self.assertGreater(p["compat32"], 20)
         self.assertEqual(p["compat32"] + p["exiting"], p["n"])
 
+    def test_without_rights(self):
+        """What is missing is said by name, with what to do; the status is that of a skip."""
+        if not shutil.which("setpriv"):
+            self.skipTest("no setpriv")
+        for cap in ("bpf", "perfmon"):
+            r = subprocess.run(["setpriv", "--bounding-set", f"-{cap},-sys_admin", "--inh-caps",
+                                "-all", agent_lib.tool("stackstat"), "-s", "0.1"],
+                               capture_output=True, text=True)
+            self.assertEqual(r.returncode, agent_lib.SKIP, r.stdout + r.stderr)
+            self.assertIn(f"cap_{cap}: ", r.stderr)
+            self.assertIn("run as root, or grant it", r.stderr)
+
     def test_killed(self):
         """SIGKILL leaves no program behind."""
         bpftool = shutil.which("bpftool", path=os.environ["PATH"] + ":/usr/sbin")

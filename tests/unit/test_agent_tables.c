@@ -319,6 +319,46 @@ static void test_evict(void **state)
     fake_free(f);
 }
 
+/* A page index for one of two tables: the other goes, nothing is refused for ever. */
+static void test_pages_full(void **state)
+{
+    struct tables_io io;
+    struct fake *f = fake_new(&io);
+    struct binary *libc = open_binary(LIBC), *exe = open_binary("/usr/bin/python3");
+    const struct proc_map map[] = {
+        {.start = 0x400000, .end = 0x4000000, .bin = exe},
+        {.start = 0x10000000, .end = 0x18000000, .bias = 0x10000000, .bin = libc},
+    };
+    const struct proc p = {.tgid = 3, .n_map = 2, .map = map};
+    struct tables_stats st;
+    struct tables *t;
+    struct err err = {};
+    bool both[2] = {};
+
+    (void)state;
+    io.n_pgidx = 60; /* libc has 22 pages, python 44 */
+    assert_ok(tables_open(&t, &io, &(struct tables_opts){.reuse_ns = 1}, &err), &err);
+    assert_ok(tables_publish(t, &p, &err), &err);
+    for (int i = 0; i < 12; i++) {
+        const struct sa_mapent *m;
+
+        tables_want(t, i / 2 % 2 ? libc : exe); /* the second time there is room */
+        settle(t);
+        m = &f->ents[f->proc[0].maps_off];
+        both[0] |= check_table(f, &m[0], exe);
+        both[1] |= check_table(f, &m[1], libc);
+        assert_false(m[0].npages && m[1].npages);
+    }
+    tables_get_stats(t, &st);
+    assert_true(both[0] && both[1]);
+    assert_true(st.evicted > 2);
+    assert_int_equal(st.failed, 0);
+    (void)tables_close(t);
+    (void)binary_unref(libc);
+    (void)binary_unref(exe);
+    fake_free(f);
+}
+
 /* A file that is none: remembered, asked for again without another try. */
 static void test_failed(void **state)
 {
@@ -357,10 +397,9 @@ static void test_failed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_publish),
-        cmocka_unit_test(test_ranges_rest),
-        cmocka_unit_test(test_evict),
-        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_publish),    cmocka_unit_test(test_ranges_rest),
+        cmocka_unit_test(test_evict),      cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_pages_full),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,7 @@
 #include "storage/store.h"
 
 enum {
+    RELOADS_MAX = 1000, /* of the token file, in one life */
     EVENT_THREADS_MIN = 2,
     EVENT_THREADS_MAX = 4,
     CONNECTIONS_MAX = 4096,
@@ -41,7 +42,8 @@ struct app {
     struct app_conf conf;
     struct memory_plan plan;
     struct listen_at at;
-    struct auth *auth;
+    struct auth *auth[RELOADS_MAX]; /* the last one is in force; a request may still hold others */
+    uint32_t n_auth;
     struct static_files *ui;
     struct pool pool;
     struct work *work;
@@ -55,6 +57,11 @@ struct app {
     struct store *_Atomic store;
     struct api *_Atomic api;
 };
+
+static const struct auth *auth_of(const struct app *a)
+{
+    return a->auth[a->n_auth - 1];
+}
 
 /* ---- handlers ------------------------------------------------------------------------------ */
 
@@ -303,7 +310,7 @@ static int serve(struct app *a, struct err *err)
         .route = routes,
         .n_route = N_ROUTE,
         .ctx = a,
-        .auth = a->auth,
+        .auth = auth_of(a),
         .ingest = &a->pool,
         .work = a->work,
         .base_path = c->base_path,
@@ -314,7 +321,7 @@ static int serve(struct app *a, struct err *err)
         .body_max = c->body,
         .form_max = c->form,
         .connections = connections_max(c, &a->plan),
-        .per_address = auth_required(a->auth) ? 0 : c->connections_per_address,
+        .per_address = auth_required(auth_of(a)) ? 0 : c->connections_per_address,
         .idle_ns = c->idle_ns,
         .request_time_ns = c->request_time_ns,
         .deadline_ns = c->query_timeout_max_ns,
@@ -380,11 +387,12 @@ static int start(struct app *a, struct err *err)
     int r;
 
     TRY(memory_plan_make(c->memory, &a->plan, err));
-    TRY(auth_load(c->tokens, &a->auth, err));
-    if (auth_required(a->auth))
+    TRY(auth_load(c->tokens, &a->auth[0], err));
+    a->n_auth = 1;
+    if (auth_required(auth_of(a)))
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* requests carry tokens */
     TRY(dir_prepare(c->dir, &a->dir, err));
-    TRY(listen_open(c->listen, !auth_required(a->auth), &a->at, err));
+    TRY(listen_open(c->listen, !auth_required(auth_of(a)), &a->at, err));
     TRY(ui_load(a, err));
     a->pool.max = c->ingest_memory ? c->ingest_memory : a->plan.ingest;
     TRY(work_start(running, (uint32_t)c->waiting, &a->work, err));
@@ -446,6 +454,18 @@ const char *app_address(const struct app *a)
     return a->at.text;
 }
 
+int app_reload(struct app *a, struct err *err)
+{
+    if (!auth_required(auth_of(a)))
+        return 0; /* none to read again; a loopback server does not become another one */
+    if (a->n_auth == RELOADS_MAX)
+        return err_set(err, -E2BIG, "the token file was read %d times: restart", RELOADS_MAX);
+    TRY(auth_load(a->conf.conf->tokens, &a->auth[a->n_auth], err));
+    a->n_auth++;
+    http_set_auth(a->http, auth_of(a));
+    return 0;
+}
+
 bool app_stop(struct app *a, int64_t wait_ns)
 {
     if (!a)
@@ -463,7 +483,8 @@ bool app_stop(struct app *a, int64_t wait_ns)
     store_close(atomic_load(&a->store));
     ingest_free(a->ingest);
     static_free(a->ui);
-    auth_free(a->auth);
+    for (uint32_t i = 0; i < a->n_auth; i++)
+        auth_free(a->auth[i]);
     free(a->dir);
     free(a);
     return true;

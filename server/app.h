@@ -28,6 +28,9 @@ struct app_conf {
 /* The address that is served, "127.0.0.1:4040". */
 const char *app_address(const struct app *a);
 
+/* Read the token file again. On an error the tokens in force stay. */
+[[nodiscard]] int app_reload(struct app *a, struct err *err);
+
 /* Answer what was received, close the store, free. NULL is a no-op. false: something hangs; nothing
  * was freed and the process should end (what was acknowledged is in the journal). */
 bool app_stop(struct app *a, int64_t wait_ns);

@@ -128,7 +128,7 @@ static bool host_ok(struct http_req *r)
 {
     struct str host = header(r, MHD_HTTP_HEADER_HOST), name = http_host_name(host);
     struct str own = str_c(r->h->conf.hosts);
-    bool tokens = auth_required(r->h->conf.auth);
+    bool tokens = auth_required(atomic_load(&r->h->auth));
 
     if (!host.n || (tokens && !own.n) || http_word_in(name, own))
         return true;
@@ -198,7 +198,7 @@ static bool method_allowed(const char *allow, struct str method)
 
 static bool access_ok(struct http_req *r)
 {
-    switch (auth_check(r->h->conf.auth, header(r, MHD_HTTP_HEADER_AUTHORIZATION),
+    switch (auth_check(atomic_load(&r->h->auth), header(r, MHD_HTTP_HEADER_AUTHORIZATION),
                        r->route ? r->route->role : AUTH_NONE)) {
     case AUTH_OK:
         return true;
@@ -618,6 +618,7 @@ int http_start(const struct http_conf *conf, struct http **ret, struct err *err)
     int r;
 
     h->conf = *conf;
+    atomic_store(&h->auth, conf->auth);
     mutex_init(&h->mu);
     mutex_init(&h->stats_mu);
     cond_init(&h->wake);
@@ -642,6 +643,11 @@ int http_start(const struct http_conf *conf, struct http **ret, struct err *err)
 void http_ready(struct http *h)
 {
     atomic_store(&h->ready, true);
+}
+
+void http_set_auth(struct http *h, const struct auth *auth)
+{
+    atomic_store(&h->auth, auth);
 }
 
 bool http_is_ready(const struct http *h)

@@ -81,6 +81,10 @@ struct http_conf {
 void http_ready(struct http *h);
 bool http_is_ready(const struct http *h);
 
+/* Other tokens from now on; the old ones are borrowed until http_stop() all the same. Any thread.
+ */
+void http_set_auth(struct http *h, const struct auth *auth);
+
 /*
  * Stop accepting, cancel running queries, let what was received whole be answered (at most
  * wait_ns), close all connections, free. NULL is a no-op. Returns NULL; h, with nothing freed, if

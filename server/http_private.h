@@ -79,6 +79,7 @@ struct http_req {
 struct http {
     struct http_conf conf;
     struct MHD_Daemon *daemon;
+    const struct auth *_Atomic auth;
     atomic_bool ready, stopping;
     _Atomic uint64_t next_id;
     struct mutex mu;

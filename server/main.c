@@ -165,13 +165,23 @@ static int signals_open(struct err *err)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
-    (void)signal(SIGHUP, SIG_IGN);
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return err_set(err, -EINVAL, "signals cannot be blocked");
     fd = signalfd(-1, &set, SFD_CLOEXEC);
     return fd < 0 ? err_set(err, -errno, "signalfd: %s", strerrordesc_np(errno)) : fd;
+}
+
+static void reload(struct app *a)
+{
+    struct err err = {};
+
+    if (app_reload(a, &err) < 0)
+        log_event(LOG_ERROR, "reload_failed", LOG_ERR(&err));
+    else
+        log_event(LOG_INFO, "reloaded");
 }
 
 /* Until a signal says stop, or the store does not open: 0 or negative. */
@@ -190,6 +200,10 @@ static int run(struct app *a, int signals, int opened, struct err *err)
 
             if (read(signals, &s, sizeof s) != sizeof s)
                 continue;
+            if (s.ssi_signo == SIGHUP) {
+                reload(a);
+                continue;
+            }
             log_event(LOG_INFO, "stopping", LOG_U("signal", s.ssi_signo));
             return 0;
         }

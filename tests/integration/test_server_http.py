@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -208,7 +209,22 @@ class Tokens(unittest.TestCase):
             self.assertEqual(sb.post(s.url, b, headers=bearer("ingest"))["status"], "stored")
             # any host name is right where tokens decide
             self.assertEqual(s.get("/healthz", headers={"Host": "elsewhere"}).status, 200)
+            # SIGHUP reads the file again; one that is not right changes nothing
+            for text, good in [("new read " + hashlib.sha256(b"new").hexdigest() + "\n", "new"),
+                               ("nonsense\n", "new")]:
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(text)
+                s.process.send_signal(signal.SIGHUP)
+                self.await_text(s, "reloaded" if text.startswith("new") else "reload_failed")
+                self.assertEqual(s.get("/api/v1/types", headers=bearer(good)).status, 200)
+                self.assertEqual(s.get("/api/v1/types", headers=bearer("read")).status, 401)
+            self.assertIn("reload_failed", s.text())
             self.assertNotIn("Bearer", s.text())
+
+    def await_text(self, s, text):
+        end = time.monotonic() + 5
+        while text not in s.text() and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 class Slow(unittest.TestCase):

@@ -2,7 +2,9 @@
 /*
  * One turn of the loop, every 50 ms: what processes did, by time, up to a millisecond ago; changed
  * mappings into the BPF maps; then the samples. Turns stand on the wall clock, so that one of them
- * falls on each full second: a window is then closed at the second itself.
+ * falls on each full second: a window is then closed at the second itself. Between turns a new
+ * process or mapping is published within 10 ms, and a new unwind table as soon as it is built:
+ * until then its stacks are cut.
  */
 #include "agent/collector.h"
 
@@ -21,6 +23,8 @@
 #include "base/time.h"
 
 #define TURN_NS    (50 * NS_PER_MS)
+#define SOON_NS    (10 * NS_PER_MS)
+#define BURST_NS   (3 * NS_PER_MS)
 #define WINDOW_NS  NS_PER_S
 #define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
 #define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
@@ -69,6 +73,17 @@ static void publish(struct collector *c)
         tables_unpublish(t, tgid);
 }
 
+/* What processes did, up to a millisecond ago, into the maps. */
+static void follow(struct collector *c)
+{
+    c->now = mono_now().v;
+    c->followed = c->now;
+    c->left = perfmap_drain(c->perfmap, c->now - SETTLED_NS, on_perfmap, c);
+    proc_tick(c->procs, c->now);
+    publish(c);
+    tables_tick(source_cpu_tables(c->cpu));
+}
+
 static int drain(struct collector *c, struct err *err)
 {
     c->now = mono_now().v;
@@ -77,9 +92,7 @@ static int drain(struct collector *c, struct err *err)
         perfmap_poll_cpus(c->perfmap);
         binary_sweep(c->now);
     }
-    perfmap_drain(c->perfmap, c->now - SETTLED_NS, on_perfmap, c);
-    proc_tick(c->procs, c->now);
-    publish(c);
+    follow(c);
     return source_cpu_poll(c->cpu, &c->sink, err);
 }
 
@@ -210,6 +223,7 @@ static void cut(struct collector *c)
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
+/* The next turn, on the wall clock. */
 static int arm(struct collector *c, struct err *err)
 {
     int64_t now = real_now().v, at = now - now % TURN_NS + TURN_NS;
@@ -220,7 +234,7 @@ static int arm(struct collector *c, struct err *err)
     return 0;
 }
 
-static void take_signals(struct collector *c)
+static bool take_signals(struct collector *c)
 {
     struct signalfd_siginfo s;
 
@@ -228,6 +242,45 @@ static void take_signals(struct collector *c)
         log_event(LOG_INFO, "stopping", LOG_C("signal", sigabbrev_np((int)s.ssi_signo)));
         c->stopping = true;
     }
+    return c->stopping;
+}
+
+/* Up to wait_ms; ret_turn: the turn has come, or a signal. */
+static int wait_for(struct collector *c, int epoll, int64_t wait_ms, bool *ret_turn,
+                    struct err *err)
+{
+    struct epoll_event ev[4];
+    uint64_t fired;
+    int n = epoll_wait(epoll, ev, 4, (int)wait_ms);
+
+    if (n < 0 && errno != EINTR)
+        return err_set(err, -errno, "epoll_wait: %s", strerrordesc_np(errno));
+    errno = 0;
+    /* ECANCELED: the wall clock was set; the next window finds it out */
+    *ret_turn = read(c->timer, &fired, sizeof fired) > 0 || errno == ECANCELED || take_signals(c);
+    return 0;
+}
+
+/* Waits for the turn, following processes meanwhile, at most every 10 ms. */
+static int wait_turn(struct collector *c, struct err *err)
+{
+    bool turn = false;
+
+    while (!turn) {
+        int64_t pause = c->followed + SOON_NS - mono_now().v;
+        bool soon = c->left || tables_pending(source_cpu_tables(c->cpu)) > 0;
+
+        if (pause > 0) {
+            TRY(wait_for(c, c->quiet, pause / NS_PER_MS + 1, &turn, err));
+            continue;
+        }
+        TRY(wait_for(c, c->epoll, soon ? SOON_NS / NS_PER_MS : 1000, &turn, err));
+        if (!turn && !soon) /* an exec is a dozen records: let them come */
+            TRY(wait_for(c, c->quiet, BURST_NS / NS_PER_MS, &turn, err));
+        if (!turn)
+            follow(c);
+    }
+    return 0;
 }
 
 static int turn(struct collector *c, struct err *err)
@@ -248,17 +301,8 @@ static int turn(struct collector *c, struct err *err)
 int collector_run(struct collector *c, struct err *err)
 {
     while (!c->stopping) {
-        struct epoll_event ev[2];
-        uint64_t fired;
-        int n;
-
         TRY(arm(c, err));
-        n = epoll_wait(c->epoll, ev, 2, 1000);
-        if (n < 0 && errno != EINTR)
-            return err_set(err, -errno, "epoll_wait: %s", strerrordesc_np(errno));
-        /* ECANCELED: the wall clock was set; the next window finds it out */
-        (void)!read(c->timer, &fired, sizeof fired);
-        take_signals(c);
+        TRY(wait_turn(c, err));
         TRY(turn(c, err));
     }
     return 0;
@@ -273,11 +317,14 @@ static int open_fds(struct collector *c, struct err *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
+    c->quiet = epoll_create1(EPOLL_CLOEXEC);
     c->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     c->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (c->epoll < 0 || c->timer < 0 || c->signals < 0 ||
+    if (c->epoll < 0 || c->quiet < 0 || c->timer < 0 || c->signals < 0 ||
         epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timer, &e) < 0 ||
-        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->signals, &e) < 0)
+        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->signals, &e) < 0 ||
+        epoll_ctl(c->quiet, EPOLL_CTL_ADD, c->timer, &e) < 0 ||
+        epoll_ctl(c->quiet, EPOLL_CTL_ADD, c->signals, &e) < 0)
         return err_set(err, -errno, "epoll, timer or signals: %s", strerrordesc_np(errno));
     return 0;
 }
@@ -304,6 +351,9 @@ static int open_parts(struct collector *c, struct err *err)
     memcpy(pc.host, c->conf.ids->host, sizeof pc.host);
     TRY(open_fds(c, err));
     TRY(perfmap_open(&c->perfmap, err));
+    if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, perfmap_fd(c->perfmap),
+                  &(struct epoll_event){.events = EPOLLIN}) < 0)
+        return err_set(err, -errno, "epoll: %s", strerrordesc_np(errno));
     c->procs = proc_new(&pc);
     proc_scan(c->procs, mono_now().v);
     TRY(source_cpu_open(&c->cpu, &so, err));
@@ -318,7 +368,7 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     int r;
 
     c->conf = *conf;
-    c->epoll = c->timer = c->signals = -1;
+    c->epoll = c->quiet = c->timer = c->signals = -1;
     c->sink = (struct source_sink){.sample = on_sample, .ctx = c};
     c->fold = stackagg_new();
     c->now = c->started = mono_now().v;
@@ -349,6 +399,8 @@ struct collector *collector_close(struct collector *c)
     stackagg_free(c->fold);
     if (c->epoll >= 0)
         close(c->epoll);
+    if (c->quiet >= 0)
+        close(c->quiet);
     if (c->timer >= 0)
         close(c->timer);
     if (c->signals >= 0)

@@ -16,7 +16,9 @@ struct collector {
     struct source_cpu *cpu;
     struct stackagg *fold;
     struct source_sink sink;
-    int epoll, timer, signals;
+    int epoll, quiet, timer, signals; /* quiet: without the records of processes */
+    bool left;                        /* records too young to be followed */
+    int64_t followed;                 /* CLOCK_MONOTONIC */
     bool stopping, first_sent;
     int64_t now; /* CLOCK_MONOTONIC, of this drain */
     real_ns next_window;

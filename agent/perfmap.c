@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -36,6 +37,7 @@ struct item {
 };
 
 struct perfmap {
+    int epoll; /* of all rings */
     uint64_t page_size, data_size;
     uint32_t n_ring;
     struct ring *ring; /* by CPU number */
@@ -164,6 +166,8 @@ static int open_ring(struct perfmap *p, uint32_t cpu, struct err *err)
                                 .task = 1,
                                 .sample_id_all = 1,
                                 .sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU,
+                                .watermark = 1,
+                                .wakeup_watermark = 1, /* any record */
                                 .use_clockid = 1,
                                 .clockid = CLOCK_MONOTONIC};
     struct ring *r = &p->ring[cpu];
@@ -191,6 +195,7 @@ static int open_ring(struct perfmap *p, uint32_t cpu, struct err *err)
                        cpu, strerrordesc_np(code));
     }
     r->page = at;
+    (void)epoll_ctl(p->epoll, EPOLL_CTL_ADD, r->fd, &(struct epoll_event){.events = EPOLLIN});
     return 0;
 }
 
@@ -250,6 +255,9 @@ int perfmap_open(struct perfmap **ret, struct err *err)
     buf_init(&p->copies, (size_t)1 << 30);
     for (uint32_t i = 0; i < p->n_ring; i++)
         p->ring[i] = (struct ring){.fd = -1, .cpu = i};
+    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (p->epoll < 0)
+        r = err_set(err, -errno, "epoll: %s", strerrordesc_np(errno));
     online = xcalloc(p->n_ring, sizeof *online);
     if (!online_cpus(online, p->n_ring))
         memset(online, 1, p->n_ring);
@@ -272,11 +280,18 @@ struct perfmap *perfmap_close(struct perfmap *p)
         return NULL;
     for (uint32_t i = 0; i < p->n_ring; i++)
         close_ring(p, &p->ring[i]);
+    if (p->epoll >= 0)
+        close(p->epoll);
     buf_deinit(&p->copies);
     free(p->item);
     free(p->ring);
     free(p);
     return NULL;
+}
+
+int perfmap_fd(const struct perfmap *p)
+{
+    return p->epoll;
 }
 
 uint32_t perfmap_poll_cpus(struct perfmap *p)
@@ -309,7 +324,8 @@ static void copy_out(const struct perfmap *p, const struct ring *r, uint64_t at,
     memcpy((uint8_t *)to + part, data, n - part);
 }
 
-static void take_ring(struct perfmap *p, struct ring *r, int64_t before_ns)
+/* true: younger records were left */
+static bool take_ring(struct perfmap *p, struct ring *r, int64_t before_ns)
 {
     uint64_t head = __atomic_load_n(&r->page->data_head, __ATOMIC_ACQUIRE);
     uint64_t tail = r->page->data_tail;
@@ -342,6 +358,7 @@ static void take_ring(struct perfmap *p, struct ring *r, int64_t before_ns)
         tail += h.size;
     }
     __atomic_store_n(&r->page->data_tail, tail, __ATOMIC_RELEASE);
+    return tail != head;
 }
 
 static int by_time(const void *a, const void *b)
@@ -353,13 +370,18 @@ static int by_time(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-void perfmap_drain(struct perfmap *p, int64_t before_ns, perfmap_fn *fn, void *ctx)
+bool perfmap_drain(struct perfmap *p, int64_t before_ns, perfmap_fn *fn, void *ctx)
 {
+    struct epoll_event ev[16];
+    bool left = false;
+
     p->n_item = 0;
     buf_reset(&p->copies);
+    while (epoll_wait(p->epoll, ev, 16, 0) == 16) /* the wake-ups are taken */
+        ;
     for (uint32_t i = 0; i < p->n_ring; i++) {
         if (p->ring[i].fd >= 0)
-            take_ring(p, &p->ring[i], before_ns);
+            left |= take_ring(p, &p->ring[i], before_ns);
     }
     if (p->n_item)
         qsort(p->item, p->n_item, sizeof *p->item, by_time);
@@ -373,4 +395,5 @@ void perfmap_drain(struct perfmap *p, int64_t before_ns, perfmap_fn *fn, void *c
         buf_deinit(&p->copies);
         buf_init(&p->copies, (size_t)1 << 30);
     }
+    return left;
 }

@@ -43,8 +43,12 @@ typedef void perfmap_fn(void *ctx, const struct perfmap_event *e);
 [[nodiscard]] int perfmap_open(struct perfmap **ret, struct err *err);
 struct perfmap *perfmap_close(struct perfmap *p); /* NULL is a no-op; returns NULL */
 
-/* Hand on all records older than before_ns, by time. Texts are borrowed during the call. */
-void perfmap_drain(struct perfmap *p, int64_t before_ns, perfmap_fn *fn, void *ctx);
+/* Hand on all records older than before_ns, by time. Texts are borrowed during the call. Returns
+ * whether younger ones were left, for which perfmap_fd() will not wake. */
+bool perfmap_drain(struct perfmap *p, int64_t before_ns, perfmap_fn *fn, void *ctx);
+
+/* Readable when a record arrived since it was last asked: for epoll. Valid until the close. */
+int perfmap_fd(const struct perfmap *p);
 
 /* CPUs that came or went: once a second. Returns how many rings changed. */
 uint32_t perfmap_poll_cpus(struct perfmap *p);

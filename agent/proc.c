@@ -10,21 +10,17 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
+#include "agent/proc_private.h"
 #include "agent/procfile.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/time.h"
 
-#define MAX_MAPS_TEXT      ((size_t)64 << 20)
 #define READS_PER_TICK     256
 #define RESCAN_FIRST_NS    (100 * NS_PER_MS)
 #define RESCAN_LAST_NS     (25 * NS_PER_S)
@@ -33,20 +29,13 @@
 #define CHECK_ALL_NS       (30 * NS_PER_S)
 #define UNPUBLISH_AFTER_NS NS_PER_S
 #define MAX_SERVICES       500
-#define MAX_VDSO           65536
-
-struct map_source { /* of a line in /proc/PID/maps, beside proc_map */
-    uint64_t ino, path_hash;
-};
 
 struct entry {
     struct proc p;             /* first: callers hold it */
     struct entry *older;       /* the same pid before */
     struct entry *next, *prev; /* all entries */
     struct entry *next_dirty;
-    struct proc_map *map;
-    struct map_source *source;
-    uint32_t room_map;
+    struct procmaps maps; /* p.map and p.n_map show it */
     uint32_t threads;
     int64_t born;    /* FORK, or 0: before us */
     int64_t read_at; /* /proc was read; 0: not yet */
@@ -91,18 +80,32 @@ struct proc_table *proc_new(const struct proc_conf *c)
 
 /* ---- entries ------------------------------------------------------------------------------- */
 
-static void clear_maps(struct entry *e)
+static struct procmaps_of maps_of(struct proc_table *t, const struct entry *e)
 {
-    for (uint32_t i = 0; i < e->p.n_map; i++)
-        binary_unref(e->map[i].bin);
-    e->p.n_map = 0;
+    return (struct procmaps_of){.proc = t->proc, .pid = e->p.tgid, .stats = &t->stats};
+}
+
+/* The mappings of e were changed. */
+static void show_maps(struct proc_table *t, struct entry *e)
+{
+    if (!e->p.dead)
+        t->stats.maps += e->maps.n - (uint64_t)e->p.n_map;
+    e->p.map = e->maps.map;
+    e->p.n_map = e->maps.n;
+}
+
+static bool read_maps(struct proc_table *t, struct entry *e)
+{
+    const struct procmaps_of of = maps_of(t, e);
+    bool changed = procmaps_read(&e->maps, &of);
+
+    show_maps(t, e);
+    return changed;
 }
 
 static void entry_free(struct entry *e)
 {
-    clear_maps(e);
-    free(e->map);
-    free(e->source);
+    procmaps_free(&e->maps);
     arena_deinit(&e->texts);
     free(e);
 }
@@ -168,7 +171,6 @@ static void forget(struct proc_table *t, struct entry *e)
 
 static void mark_dirty(struct proc_table *t, struct entry *e)
 {
-    e->p.map = e->map;
     e->p.gen++;
     if (e->dirty || e->p.dead)
         return;
@@ -187,256 +189,6 @@ static void die(struct proc_table *t, struct entry *e, int64_t now)
     e->died = now;
     t->stats.processes--;
     t->stats.maps -= e->p.n_map;
-}
-
-/* ---- mappings ------------------------------------------------------------------------------ */
-
-static const char *open_why(int code)
-{
-    switch (code) {
-    case EACCES:
-    case EPERM:
-        return "open: permission denied";
-    case ENOENT:
-    case ESRCH:
-        return "open: gone";
-    case EMFILE:
-    case ENFILE:
-        return "open: too many files";
-    case EINVAL:
-        return "open: no regular file";
-    default:
-        return "open: failed";
-    }
-}
-
-/* Through map_files, which reaches deleted files and other mount namespaces. The link is looked at
- * first: opening a device would do something to it. */
-static struct binary *open_mapped(const struct proc_table *t, uint32_t pid,
-                                  const struct procread_map *m, const char **ret_why)
-{
-    char path[128];
-    struct binary *b = NULL;
-    struct stat st;
-    int fd;
-
-    snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, t->proc, pid, m->start,
-             m->end);
-    if (stat(path, &st) < 0) {
-        *ret_why = open_why(errno);
-        return NULL;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        *ret_why = open_why(EINVAL);
-        return NULL;
-    }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        *ret_why = open_why(errno);
-        return NULL;
-    }
-    if (binary_open(fd, m->path, m->deleted, &b, NULL) < 0) {
-        *ret_why = "open: failed";
-        return NULL;
-    }
-    return b;
-}
-
-static struct binary *open_vdso(uint32_t pid, const struct procread_map *m, const char **ret_why)
-{
-    uint64_t n = m->end - m->start;
-    struct binary *b = NULL;
-    struct iovec to, from;
-    ssize_t got;
-
-    *ret_why = "vdso: not readable";
-    if (n > MAX_VDSO)
-        return NULL;
-    to = (struct iovec){xmalloc(n), n};
-    from = (struct iovec){(void *)(uintptr_t)m->start, n}; // NOLINT(performance-no-int-to-ptr)
-    got = process_vm_readv((pid_t)pid, &to, 1, &from, 1, 0);
-    if (got == (ssize_t)n && binary_open_image(to.iov_base, n, STR("[vdso]"), &b, NULL) < 0)
-        b = NULL;
-    free(to.iov_base);
-    return b;
-}
-
-static void set_binary(struct proc_table *t, struct proc_map *pm, struct binary *b, const char *why)
-{
-    pm->bin = b;
-    pm->why = b ? NULL : why;
-    pm->bias = b ? pm->start - binary_vaddr(b, pm->offset) : 0;
-    if (!b && str_starts(str_c(why), STR("open")))
-        t->stats.open_failed++;
-}
-
-/* The content behind one mapping; what is open already by its build id is not opened again. */
-static void resolve(struct proc_table *t, uint32_t pid, const struct procread_map *m,
-                    const uint8_t *id, uint8_t id_len, struct proc_map *pm)
-{
-    const char *why = "anonymous";
-    struct binary *b = NULL;
-
-    if (str_eq(m->path, STR("[vdso]")))
-        b = open_vdso(pid, m, &why);
-    else if (m->path.n && m->path.p[0] == '/' && !str_starts(m->path, STR("//"))) {
-        if (id_len)
-            b = binary_by_build_id(id, id_len);
-        if (!b)
-            b = open_mapped(t, pid, m, &why);
-    }
-    set_binary(t, pm, b, why);
-}
-
-static bool insert_at(struct proc_table *t, struct entry *e, uint32_t at, const struct proc_map *pm,
-                      struct map_source source)
-{
-    if (e->p.n_map >= PROC_MAX_MAPS) {
-        t->stats.maps_truncated++;
-        return false;
-    }
-    if (e->p.n_map == e->room_map) {
-        e->room_map = e->room_map ? 2 * e->room_map : 16;
-        e->map = xrealloc(e->map, e->room_map * sizeof *e->map);
-        e->source = xrealloc(e->source, e->room_map * sizeof *e->source);
-    }
-    memmove(e->map + at + 1, e->map + at, (e->p.n_map - at) * sizeof *e->map);
-    memmove(e->source + at + 1, e->source + at, (e->p.n_map - at) * sizeof *e->source);
-    e->map[at] = *pm;
-    e->source[at] = source;
-    e->p.n_map++;
-    return true;
-}
-
-static void remove_at(struct entry *e, uint32_t at)
-{
-    binary_unref(e->map[at].bin);
-    e->p.n_map--;
-    memmove(e->map + at, e->map + at + 1, (e->p.n_map - at) * sizeof *e->map);
-    memmove(e->source + at, e->source + at + 1, (e->p.n_map - at) * sizeof *e->source);
-}
-
-/* Make [start, end) free: what lies in it goes, what overlaps is cut. */
-static void cut(struct proc_table *t, struct entry *e, uint64_t start, uint64_t end)
-{
-    for (uint32_t i = 0; i < e->p.n_map;) {
-        struct proc_map *m = &e->map[i];
-        struct proc_map tail = *m;
-
-        if (m->end <= start || m->start >= end) {
-            i++;
-        } else if (m->start >= start && m->end <= end) {
-            remove_at(e, i);
-        } else if (m->start < start) {
-            m->end = start;
-            if (tail.end > end) { /* it went on behind the new one */
-                tail.offset += end - tail.start;
-                tail.start = end;
-                if (insert_at(t, e, i + 1, &tail, e->source[i]) && tail.bin)
-                    binary_ref(tail.bin);
-            }
-            i++;
-        } else {
-            m->offset += end - m->start;
-            m->start = end;
-            i++;
-        }
-    }
-}
-
-/* pm holds its reference, which goes into the table or is given up. */
-static void enter(struct proc_table *t, struct entry *e, const struct proc_map *pm,
-                  struct map_source source)
-{
-    uint32_t at = 0;
-
-    cut(t, e, pm->start, pm->end);
-    while (at < e->p.n_map && e->map[at].start < pm->start)
-        at++;
-    if (!insert_at(t, e, at, pm, source))
-        binary_unref(pm->bin);
-}
-
-static bool is_executable_map(const struct procread_map *m)
-{
-    return m->exec && m->start >> 63 == 0; /* the vsyscall page is the kernel's */
-}
-
-/* What an old entry of this range knew, kept if it is the same mapping. */
-static bool keep(const struct entry *e, const struct procread_map *m, uint64_t path_hash,
-                 struct proc_map *ret)
-{
-    for (uint32_t i = 0; i < e->p.n_map && e->map[i].start <= m->start; i++) {
-        const struct proc_map *o = &e->map[i];
-        const struct map_source *s = &e->source[i];
-
-        if (o->start == m->start && o->end == m->end && o->offset == m->offset && o->bin &&
-            s->path_hash == path_hash && (s->ino == m->ino || s->ino == 0)) {
-            *ret = *o;
-            binary_ref(o->bin);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool same_maps(const struct entry *a, const struct entry *b)
-{
-    if (a->p.n_map != b->p.n_map)
-        return false;
-    for (uint32_t i = 0; i < a->p.n_map; i++) {
-        const struct proc_map *x = &a->map[i], *y = &b->map[i];
-
-        if (x->start != y->start || x->end != y->end || x->bias != y->bias || x->bin != y->bin)
-            return false;
-    }
-    return true;
-}
-
-/* /proc/PID/maps, as it is now. true: something changed. */
-static bool read_maps(struct proc_table *t, struct entry *e)
-{
-    struct entry fresh = {};
-    struct procread_map m;
-    struct buf b;
-    struct str text;
-    char dir[64];
-    bool truncated, changed;
-
-    snprintf(dir, sizeof dir, "%.48s/%u", t->proc, e->p.tgid);
-    buf_init(&b, MAX_MAPS_TEXT);
-    if (procfile_read_some(dir, "maps", &b, &truncated, NULL) < 0) {
-        buf_deinit(&b);
-        return false;
-    }
-    t->stats.maps_truncated += truncated;
-    text = buf_view(&b);
-    while (procread_map_next(&text, &m)) {
-        struct proc_map pm = {.start = m.start, .end = m.end, .offset = m.offset};
-        struct map_source source = {.ino = m.ino, .path_hash = hash_str(m.path)};
-
-        if (!is_executable_map(&m))
-            continue;
-        if (!keep(e, &m, source.path_hash, &pm))
-            resolve(t, e->p.tgid, &m, NULL, 0, &pm);
-        if (!insert_at(t, &fresh, fresh.p.n_map, &pm, source)) {
-            binary_unref(pm.bin);
-            break;
-        }
-    }
-    buf_deinit(&b);
-    changed = !same_maps(e, &fresh);
-    if (!e->p.dead)
-        t->stats.maps += fresh.p.n_map - (uint64_t)e->p.n_map;
-    clear_maps(e);
-    free(e->map);
-    free(e->source);
-    e->map = fresh.map;
-    e->source = fresh.source;
-    e->room_map = fresh.room_map;
-    e->p.n_map = fresh.p.n_map;
-    e->p.map = e->map;
-    return changed;
 }
 
 const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr)
@@ -651,15 +403,8 @@ static void share_parent(struct proc_table *t, struct entry *e, const struct ent
     take_facts(t, e, &f);
     e->p.key.pidns = parent->p.key.pidns;
     e->p.kthread = parent->p.kthread;
-    for (uint32_t i = 0; i < parent->p.n_map; i++) {
-        struct proc_map m = parent->map[i];
-
-        if (m.bin)
-            binary_ref(m.bin);
-        if (!insert_at(t, e, e->p.n_map, &m, parent->source[i]))
-            binary_unref(m.bin);
-    }
-    t->stats.maps += e->p.n_map;
+    procmaps_copy(&e->maps, &parent->maps, &t->stats);
+    show_maps(t, e);
 }
 
 static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
@@ -695,26 +440,18 @@ static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_
     t->pending = true;
     if (ev->t <= e->read_at)
         return;
-    if (!e->p.dead)
-        t->stats.maps -= e->p.n_map;
-    clear_maps(e);
+    procmaps_clear(&e->maps);
+    show_maps(t, e);
     mark_dirty(t, e);
 }
 
 static void on_mmap(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
 {
-    struct procread_map m = {
-        .start = ev->start, .end = ev->end, .offset = ev->offset, .exec = true};
-    struct proc_map pm = {.start = ev->start, .end = ev->end, .offset = ev->offset};
-    uint32_t before = e->p.n_map;
+    const struct procmaps_of of = maps_of(t, e);
 
-    if (ev->start >= ev->end || !is_executable_map(&m))
+    if (!procmaps_enter(&e->maps, &of, ev))
         return;
-    m.path = procread_undelete(ev->name, &m.deleted);
-    resolve(t, ev->pid, &m, ev->build_id, ev->build_id_len, &pm);
-    enter(t, e, &pm, (struct map_source){.path_hash = hash_str(m.path)});
-    if (!e->p.dead)
-        t->stats.maps += e->p.n_map - (uint64_t)before;
+    show_maps(t, e);
     mark_dirty(t, e);
 }
 

@@ -278,8 +278,11 @@ class Ingest:
             said = answer
         status, headers, out = said
         h.send_response(status)
-        h.send_header("Content-Type", BATCH_TYPE)
-        h.send_header("Content-Length", str(len(out)))
+        if status == 204:  # by definition without a body
+            out = b""
+        else:
+            h.send_header("Content-Type", BATCH_TYPE)
+            h.send_header("Content-Length", str(len(out)))
         for k, v in headers.items():
             h.send_header(k, v)
         h.end_headers()

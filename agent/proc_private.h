@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/proc.h"
+
+/*
+ * The executable mappings of one process (procmaps.c), for proc.c. Sorted, without overlaps; each
+ * holds its reference to the binary. Main thread.
+ */
+struct procmaps_source { /* of a line in /proc/PID/maps, beside proc_map */
+    uint64_t ino, path_hash;
+};
+
+struct procmaps {
+    struct proc_map *map;
+    struct procmaps_source *source;
+    uint32_t n, room;
+};
+
+/* Whose they are, and where it is counted. */
+struct procmaps_of {
+    const char *proc; /* "/proc" */
+    uint32_t pid;
+    struct proc_stats *stats;
+};
+
+/* /proc/PID/maps, as it is now; what is the same mapping keeps its binary. true: it changed. */
+bool procmaps_read(struct procmaps *s, const struct procmaps_of *of);
+
+/* One mapping that a record tells of; what it overlaps is cut. false: none of ours. */
+bool procmaps_enter(struct procmaps *s, const struct procmaps_of *of,
+                    const struct perfmap_event *ev);
+
+/* Those of the parent, into an empty set. */
+void procmaps_copy(struct procmaps *s, const struct procmaps *from, struct proc_stats *st);
+
+void procmaps_clear(struct procmaps *s); /* memory kept */
+void procmaps_free(struct procmaps *s);

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The executable mappings of one process, and the files behind them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "agent/proc_private.h"
+#include "agent/procfile.h"
+#include "base/hash.h"
+
+#define MAX_MAPS_TEXT ((size_t)64 << 20)
+#define MAX_VDSO      65536
+
+static const char *open_why(int code)
+{
+    switch (code) {
+    case EACCES:
+    case EPERM:
+        return "open: permission denied";
+    case ENOENT:
+    case ESRCH:
+        return "open: gone";
+    case EMFILE:
+    case ENFILE:
+        return "open: too many files";
+    case EINVAL:
+        return "open: no regular file";
+    default:
+        return "open: failed";
+    }
+}
+
+/* Through map_files, which reaches deleted files and other mount namespaces. The link is looked at
+ * first: opening a device would do something to it. */
+static struct binary *open_mapped(const struct procmaps_of *of, const struct procread_map *m,
+                                  const char **ret_why)
+{
+    char path[128];
+    struct binary *b = NULL;
+    struct stat st;
+    int fd;
+
+    snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, of->proc, of->pid,
+             m->start, m->end);
+    if (stat(path, &st) < 0) {
+        *ret_why = open_why(errno);
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        *ret_why = open_why(EINVAL);
+        return NULL;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        *ret_why = open_why(errno);
+        return NULL;
+    }
+    if (binary_open(fd, m->path, m->deleted, &b, NULL) < 0) {
+        *ret_why = "open: failed";
+        return NULL;
+    }
+    return b;
+}
+
+static struct binary *open_vdso(const struct procmaps_of *of, const struct procread_map *m,
+                                const char **ret_why)
+{
+    uint64_t n = m->end - m->start;
+    struct binary *b = NULL;
+    struct iovec to, from;
+    ssize_t got;
+
+    *ret_why = "vdso: not readable";
+    if (n > MAX_VDSO)
+        return NULL;
+    to = (struct iovec){xmalloc(n), n};
+    from = (struct iovec){(void *)(uintptr_t)m->start, n}; // NOLINT(performance-no-int-to-ptr)
+    got = process_vm_readv((pid_t)of->pid, &to, 1, &from, 1, 0);
+    if (got == (ssize_t)n && binary_open_image(to.iov_base, n, STR("[vdso]"), &b, NULL) < 0)
+        b = NULL;
+    free(to.iov_base);
+    return b;
+}
+
+static void set_binary(const struct procmaps_of *of, struct proc_map *pm, struct binary *b,
+                       const char *why)
+{
+    pm->bin = b;
+    pm->why = b ? NULL : why;
+    pm->bias = b ? pm->start - binary_vaddr(b, pm->offset) : 0;
+    if (!b && str_starts(str_c(why), STR("open")))
+        of->stats->open_failed++;
+}
+
+/* The content behind one mapping; what is open already by its build id is not opened again. */
+static void resolve(const struct procmaps_of *of, const struct procread_map *m, const uint8_t *id,
+                    uint8_t id_len, struct proc_map *pm)
+{
+    const char *why = "anonymous";
+    struct binary *b = NULL;
+
+    if (str_eq(m->path, STR("[vdso]")))
+        b = open_vdso(of, m, &why);
+    else if (m->path.n && m->path.p[0] == '/' && !str_starts(m->path, STR("//"))) {
+        if (id_len)
+            b = binary_by_build_id(id, id_len);
+        if (!b)
+            b = open_mapped(of, m, &why);
+    }
+    set_binary(of, pm, b, why);
+}
+
+static bool insert_at(struct proc_stats *st, struct procmaps *s, uint32_t at,
+                      const struct proc_map *pm, struct procmaps_source source)
+{
+    if (s->n >= PROC_MAX_MAPS) {
+        st->maps_truncated++;
+        return false;
+    }
+    if (s->n == s->room) {
+        s->room = s->room ? 2 * s->room : 16;
+        s->map = xrealloc(s->map, s->room * sizeof *s->map);
+        s->source = xrealloc(s->source, s->room * sizeof *s->source);
+    }
+    memmove(s->map + at + 1, s->map + at, (s->n - at) * sizeof *s->map);
+    memmove(s->source + at + 1, s->source + at, (s->n - at) * sizeof *s->source);
+    s->map[at] = *pm;
+    s->source[at] = source;
+    s->n++;
+    return true;
+}
+
+static void remove_at(struct procmaps *s, uint32_t at)
+{
+    binary_unref(s->map[at].bin);
+    s->n--;
+    memmove(s->map + at, s->map + at + 1, (s->n - at) * sizeof *s->map);
+    memmove(s->source + at, s->source + at + 1, (s->n - at) * sizeof *s->source);
+}
+
+/* Make [start, end) free: what lies in it goes, what overlaps is cut. */
+static void cut(struct proc_stats *st, struct procmaps *s, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < s->n;) {
+        struct proc_map *m = &s->map[i];
+        struct proc_map tail = *m;
+
+        if (m->end <= start || m->start >= end) {
+            i++;
+        } else if (m->start >= start && m->end <= end) {
+            remove_at(s, i);
+        } else if (m->start < start) {
+            m->end = start;
+            if (tail.end > end) { /* it went on behind the new one */
+                tail.offset += end - tail.start;
+                tail.start = end;
+                if (insert_at(st, s, i + 1, &tail, s->source[i]) && tail.bin)
+                    binary_ref(tail.bin);
+            }
+            i++;
+        } else {
+            m->offset += end - m->start;
+            m->start = end;
+            i++;
+        }
+    }
+}
+
+static bool is_executable_map(const struct procread_map *m)
+{
+    return m->exec && m->start >> 63 == 0; /* the vsyscall page is the kernel's */
+}
+
+/* What an old entry of this range knew, kept if it is the same mapping. */
+static bool keep(const struct procmaps *s, const struct procread_map *m, uint64_t path_hash,
+                 struct proc_map *ret)
+{
+    for (uint32_t i = 0; i < s->n && s->map[i].start <= m->start; i++) {
+        const struct proc_map *o = &s->map[i];
+        const struct procmaps_source *src = &s->source[i];
+
+        if (o->start == m->start && o->end == m->end && o->offset == m->offset && o->bin &&
+            src->path_hash == path_hash && (src->ino == m->ino || src->ino == 0)) {
+            *ret = *o;
+            binary_ref(o->bin);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool same_maps(const struct procmaps *a, const struct procmaps *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct proc_map *x = &a->map[i], *y = &b->map[i];
+
+        if (x->start != y->start || x->end != y->end || x->bias != y->bias || x->bin != y->bin)
+            return false;
+    }
+    return true;
+}
+
+bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
+{
+    struct procmaps fresh = {};
+    struct procread_map m;
+    struct buf b;
+    struct str text;
+    char dir[64];
+    bool truncated, changed;
+
+    snprintf(dir, sizeof dir, "%.48s/%u", of->proc, of->pid);
+    buf_init(&b, MAX_MAPS_TEXT);
+    if (procfile_read_some(dir, "maps", &b, &truncated, NULL) < 0) {
+        buf_deinit(&b);
+        return false;
+    }
+    of->stats->maps_truncated += truncated;
+    text = buf_view(&b);
+    while (procread_map_next(&text, &m)) {
+        struct proc_map pm = {.start = m.start, .end = m.end, .offset = m.offset};
+        struct procmaps_source source = {.ino = m.ino, .path_hash = hash_str(m.path)};
+
+        if (!is_executable_map(&m))
+            continue;
+        if (!keep(s, &m, source.path_hash, &pm))
+            resolve(of, &m, NULL, 0, &pm);
+        if (!insert_at(of->stats, &fresh, fresh.n, &pm, source)) {
+            binary_unref(pm.bin);
+            break;
+        }
+    }
+    buf_deinit(&b);
+    changed = !same_maps(s, &fresh);
+    procmaps_free(s);
+    *s = fresh;
+    return changed;
+}
+
+bool procmaps_enter(struct procmaps *s, const struct procmaps_of *of,
+                    const struct perfmap_event *ev)
+{
+    struct procread_map m = {
+        .start = ev->start, .end = ev->end, .offset = ev->offset, .exec = true};
+    struct proc_map pm = {.start = ev->start, .end = ev->end, .offset = ev->offset};
+    uint32_t at = 0;
+
+    if (ev->start >= ev->end || !is_executable_map(&m))
+        return false;
+    m.path = procread_undelete(ev->name, &m.deleted);
+    resolve(of, &m, ev->build_id, ev->build_id_len, &pm);
+    cut(of->stats, s, pm.start, pm.end);
+    while (at < s->n && s->map[at].start < pm.start)
+        at++;
+    if (!insert_at(of->stats, s, at, &pm, (struct procmaps_source){.path_hash = hash_str(m.path)}))
+        binary_unref(pm.bin);
+    return true;
+}
+
+void procmaps_copy(struct procmaps *s, const struct procmaps *from, struct proc_stats *st)
+{
+    for (uint32_t i = 0; i < from->n; i++) {
+        struct proc_map m = from->map[i];
+
+        if (m.bin)
+            binary_ref(m.bin);
+        if (!insert_at(st, s, s->n, &m, from->source[i]))
+            binary_unref(m.bin);
+    }
+}
+
+void procmaps_clear(struct procmaps *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        binary_unref(s->map[i].bin);
+    s->n = 0;
+}
+
+void procmaps_free(struct procmaps *s)
+{
+    procmaps_clear(s);
+    free(s->map);
+    free(s->source);
+    *s = (struct procmaps){};
+}

@@ -73,7 +73,7 @@ static size_t put_utf8(char *p, uint32_t v)
 /* Behind the backslash. An escape is never shorter than what it stands for. */
 static int escape(struct cursor *c, char *out, size_t *n)
 {
-    uint32_t v;
+    uint32_t v = 0;
 
     switch (peek(c)) {
     case '\\':

@@ -26,6 +26,8 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEFAULT_PORT = 4040
+ENOUGH_SAMPLES = 100  # for a first picture,
+ENOUGH_SECONDS = 4.4  # or this old
 NO_BPF = 77  # status of strata-agent, and ours
 STOP_SECONDS = 20  # what a program may take to stop before it is killed
 CAPABILITIES = ("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore,"
@@ -285,8 +287,13 @@ class Run:
         say(f"demo          pid {demo.process.pid}, burns 60 / 30 / 10 % in three functions")
 
     def largest(self):
-        return self.wait("the first samples of the demo", 30,
-                         lambda: self.api.top(self.selector, self.begun_ns))
+        """As soon as there are enough samples to name three, or after some seconds what there is."""
+        def picture():
+            top = self.api.top(self.selector, self.begun_ns)
+            enough = top and (top[2] >= ENOUGH_SAMPLES or time.monotonic() - BEGUN > ENOUGH_SECONDS)
+            return top if enough else None
+
+        return self.wait("the first samples of the demo", 30, picture)
 
     def wait_for_agent(self):
         """Until it has closed a window: what starts from now on is covered from its first instant."""

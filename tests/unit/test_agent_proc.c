@@ -55,7 +55,7 @@ static void link_of(uint32_t pid, const char *name, const char *to)
 }
 
 /* A process with one mapped file: /bin/ls at 0x400000. */
-static void make(uint32_t pid, unsigned start, const char *environ, size_t n)
+static void make(uint32_t pid, unsigned start, const char *env, size_t n)
 {
     char path[64];
 
@@ -69,8 +69,8 @@ static void make(uint32_t pid, unsigned start, const char *environ, size_t n)
     put_c(pid, "status", "Name:\tapp\nNSpid:\t1\t7\n");
     put_c(pid, "cgroup", "0::/x\n");
     put_c(pid, "cmdline", "app");
-    snprintf(path, sizeof path, "%u/environ", pid);
-    put(path, environ, n);
+    snprintf(path, sizeof path, "%u/env", pid);
+    put(path, env, n);
     put_c(pid, "maps",
           "00400000-00420000 r-xp 00004000 fd:01 9 /bin/ls\n"
           "00600000-00601000 rw-p 00000000 00:00 0 \n"

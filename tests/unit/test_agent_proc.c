@@ -69,7 +69,7 @@ static void make(uint32_t pid, unsigned start, const char *env, size_t n)
     put_c(pid, "status", "Name:\tapp\nNSpid:\t1\t7\n");
     put_c(pid, "cgroup", "0::/x\n");
     put_c(pid, "cmdline", "app");
-    snprintf(path, sizeof path, "%u/env", pid);
+    snprintf(path, sizeof path, "%u/environ", pid);
     put(path, env, n);
     put_c(pid, "maps",
           "00400000-00420000 r-xp 00004000 fd:01 9 /bin/ls\n"

@@ -403,7 +403,7 @@ static void *extra_main(void *arg)
 static void run(struct scan *sc, uint64_t rows)
 {
     struct store *s = sc->v->s;
-    uint64_t want = rows / ROWS_PER_WORKER + 1;
+    uint64_t want = rows / (store_tuning.scan_rows ? store_tuning.scan_rows : ROWS_PER_WORKER) + 1;
     struct extra *e = NULL;
     uint32_t n = 0;
 

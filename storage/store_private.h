@@ -12,7 +12,8 @@ struct store_tuning {
     int64_t rotate_ns, probe_ns;
     bool rotate_waits; /* for the next file to be prepared, so that a test knows what is where */
     uint32_t trie_nodes;
-    const char *vfs; /* that journals are written through */
+    uint64_t scan_rows; /* from so many per worker on another one helps */
+    const char *vfs;    /* that journals are written through */
 };
 extern struct store_tuning store_tuning;
 

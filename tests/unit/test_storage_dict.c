@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "storage/dict_private.h"
+#include "tests/lib/testing.h"
+
+static void begin(struct pool *p, struct dict *d, uint32_t max_nodes)
+{
+    pool_init(p);
+    assert_true(dict_init(d, p, 99, max_nodes));
+}
+
+static void end(struct pool *p, struct dict *d)
+{
+    dict_deinit(d);
+    pool_deinit(p);
+}
+
+static void test_texts(void **state)
+{
+    struct pool p;
+    struct dict d;
+    uint32_t a, b;
+
+    (void)state;
+    begin(&p, &d, 100);
+    assert_int_equal(dict_text(&d, (struct str){NULL, 0}), 0);
+    a = dict_text(&d, STR("a\0b"));
+    b = dict_text(&d, STR("a"));
+    assert_true(a != b && a && b);
+    assert_int_equal(dict_text(&d, STR("a\0b")), a);
+    assert_str(dict_str(&d, a), STR("a\0b"));
+    end(&p, &d);
+}
+
+/* By name, the later of two wins, an empty value is none. */
+static void test_label_sets(void **state)
+{
+    struct pool p;
+    struct dict d;
+    uint32_t x, y, z, one, two, empty, set;
+    const struct dict_labels *l;
+
+    (void)state;
+    begin(&p, &d, 100);
+    x = dict_text(&d, STR("x"));
+    y = dict_text(&d, STR("y"));
+    z = dict_text(&d, STR("z"));
+    one = dict_text(&d, STR("1"));
+    two = dict_text(&d, STR("2"));
+    set = dict_label_set(&d, 5, (uint32_t[]){z, one, x, one, y, two, x, two, z, 0});
+    l = TABLE(&d.labels, struct dict_labels, set);
+    assert_int_equal(l->n, 2);
+    assert_str(l->v[0].name, STR("x"));
+    assert_str(l->v[0].value, STR("2"));
+    assert_str(l->v[1].name, STR("y"));
+    assert_int_equal(dict_label_set(&d, 2, (uint32_t[]){y, two, x, two}), set);
+    empty = dict_label_set(&d, 1, (uint32_t[]){x, 0});
+    assert_int_equal(empty, 0);
+    one = dict_label_set(&d, 1, (uint32_t[]){y, two});
+    l = TABLE(&d.labels, struct dict_labels, set);
+    assert_true(dict_labels_within(TABLE(&d.labels, struct dict_labels, one), l));
+    assert_true(dict_labels_within(TABLE(&d.labels, struct dict_labels, 0), l));
+    assert_false(dict_labels_within(l, TABLE(&d.labels, struct dict_labels, one)));
+    end(&p, &d);
+}
+
+/* A chain of n nodes, all of one function. */
+#define CHAIN 3000u
+
+static struct batch_node node[CHAIN + 1];
+static uint32_t text[2] = {UINT32_MAX, UINT32_MAX}, frames[2] = {UINT32_MAX, UINT32_MAX},
+                ids[CHAIN + 1];
+
+static void chain(struct dict *d, uint32_t n)
+{
+    static const struct str str[] = {{NULL, 0}, STR("f")};
+    static const struct batch_bin bin[1];
+    static const struct batch_fn fn[] = {{}, {.name = 1}};
+    static const struct batch_frame frame[] = {{}, {.kind = FRAME_OTHER, .fn = 1}};
+    const struct batch b = {.n_str = 2,
+                            .str = str,
+                            .n_bin = 1,
+                            .bin = bin,
+                            .n_fn = 2,
+                            .fn = fn,
+                            .n_frame = 2,
+                            .frame = frame,
+                            .n_node = n + 1,
+                            .node = node};
+    struct dict_batch db = {.b = &b, .text = text, .frame = frames, .node = ids};
+
+    memset(text, 0xff, sizeof text);
+    memset(frames, 0xff, sizeof frames);
+    for (uint32_t i = 1; i <= n; i++)
+        node[i] = (struct batch_node){.parent = i - 1, .frame = 1, .hash = 1000 + i};
+    assert_true(dict_batch_nodes(d, &db));
+}
+
+static void test_deep(void **state)
+{
+    struct pool p;
+    struct dict d;
+    struct dict_trie *t;
+    bool folded = false;
+    uint32_t leaf;
+
+    (void)state;
+    begin(&p, &d, CHAIN);
+    chain(&d, CHAIN);
+    assert_true(ids[CHAIN] & DICT_FOLDED);
+    assert_false(ids[DICT_DEPTH] & DICT_FOLDED);
+    assert_int_equal(ids[CHAIN] & ~DICT_FOLDED, ids[DICT_DEPTH]);
+    assert_true(dict_knows(&d, 1000 + DICT_DEPTH));
+    assert_false(dict_knows(&d, 1000 + CHAIN));
+    t = dict_trie_new(&d, 1);
+    assert_non_null(t);
+    leaf = dict_trie_node(&d, t, ids[DICT_DEPTH], &folded);
+    assert_int_equal(leaf, DICT_DEPTH);
+    assert_false(folded);
+    dict_trie_publish(t);
+    assert_int_equal(atomic_load(&t->n), DICT_DEPTH + 1);
+    for (uint32_t i = 2; i <= DICT_DEPTH; i++) /* one function, over and over */
+        assert_true(VEC(&t->again, uint64_t, i / 64)[0] >> i % 64 & 1);
+    assert_false(VEC(&t->again, uint64_t, 0)[0] >> 1 & 1);
+    dict_trie_free(&d, t);
+    end(&p, &d);
+}
+
+/* A full trie books on the nearest ancestor that is there. */
+static void test_full(void **state)
+{
+    struct pool p;
+    struct dict d;
+    struct dict_trie *t;
+    bool folded = false;
+
+    (void)state;
+    begin(&p, &d, 10);
+    chain(&d, 50);
+    t = dict_trie_new(&d, 1);
+    assert_non_null(t);
+    assert_int_equal(dict_trie_node(&d, t, ids[50], &folded), 9);
+    assert_true(folded);
+    folded = false;
+    assert_int_equal(dict_trie_node(&d, t, ids[5], &folded), 5);
+    assert_false(folded);
+    dict_trie_free(&d, t);
+    end(&p, &d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_label_sets),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_full),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

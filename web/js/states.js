@@ -62,7 +62,7 @@ export function empty(e, act) {
           : 'No agent has sent a profile to this server.',
         more: html`${agents}
           <p class="hint">Start an agent on the machine you want to see, as root:</p>
-          <pre class="command">strata-agent --server=${e.origin}</pre>`,
+          <pre class="command">strata-agent -o server.url=${e.origin}</pre>`,
         acts: button('Look again', act.retry),
       };
       break;

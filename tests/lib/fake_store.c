@@ -65,6 +65,7 @@ struct store {
     struct imported *type;
     struct store_damage *damage;
     int fail;
+    ptype_id lie;
     uint64_t lsn;
 };
 struct store_view {
@@ -354,6 +355,11 @@ void fake_store_fail(struct store *s, int error)
     s->fail = error;
 }
 
+void fake_store_lie(struct store *s, ptype_id type)
+{
+    s->lie = type;
+}
+
 unit_i128 fake_store_sum(const struct store *s, ptype_id type, int64_t t0, int64_t t1)
 {
     unit_i128 sum = 0;
@@ -639,6 +645,8 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
         sh.sum.v = narrow;
     else
         sh.sum.wide = wide;
+    if (s->lie != PTYPE_NONE)
+        sh.sum.type = s->lie;
     if (q->level == STORE_AVERAGE)
         sh.den_ms = covered_ms(s, c->series, bucket_range(q, c->bucket));
     return sink->share(sink->ctx, c->trie % 2, &sh);

@@ -62,5 +62,7 @@ void fake_store_cover(struct store *s, const struct fake_cover *cover);
 void fake_store_damage(struct store *s, int64_t t0, int64_t t1, const char *what);
 /* The next scan fails with this. 0: it does not. */
 void fake_store_fail(struct store *s, int error);
+/* Shares come with this type, whatever was asked for. PTYPE_NONE: no longer. */
+void fake_store_lie(struct store *s, ptype_id type);
 /* Sum of the values of rows of this type in [t0, t1), by the most obvious loop. */
 unit_i128 fake_store_sum(const struct store *s, ptype_id type, int64_t t0, int64_t t1);

@@ -382,6 +382,11 @@ static void types_never_meet(void **state)
     q = ask(s, "offcpu", 0, 2 * S);
     flame(q, &all, &f);
     assert_true(f.sum.total == 7);
+    fake_store_lie(s, PTYPE_CPU); /* equal units do not help */
+    e = (struct query_err){};
+    assert_true(query_flame(q, &all, &f, &e) < 0);
+    assert_int_equal(e.code, QUERY_INTERNAL);
+    assert_non_null(strstr(e.msg, "profile type 1 in a query of type 2"));
     query_free(q);
     fake_store_free(s);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** Frame kind and binary -> origin: what a frame's colour means (ui.md 6, 14). First match wins. */
+/** Frame kind and binary -> origin: what a frame's colour means. First match wins. */
 
 export const ORIGINS = /** @type {const} */ ([
   'python',

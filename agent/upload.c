@@ -129,20 +129,35 @@ static int unpack(struct upload *u, const struct spool_batch *b, struct arena *a
                        NULL, err);
 }
 
-/* Nodes that the server holds by their hash, the rest as it is; compressed into out. */
-static int shorten(struct upload *u, const struct batch *whole, struct arena *a, struct buf *out,
-                   struct err *err)
+static bool nothing_known(void *ctx, uint64_t hash)
+{
+    (void)ctx;
+    (void)hash;
+    return false;
+}
+
+/*
+ * The form that travels, compressed into out: sent now, with nodes that the server holds by their
+ * hash alone, or complete. Sent is not when the batch was made: the server takes its distance to
+ * the receipt for the difference of the clocks, and a batch may have waited hours. The identity
+ * with its content digest stays: it is that of the spooled form.
+ */
+static int travelling(struct upload *u, struct batch *whole, bool complete, struct arena *a,
+                      struct buf *out, bool *ret_complete, struct err *err)
 {
     struct batch brief;
     struct buf plain;
     int r;
 
-    TRY(wire_shorten(whole, is_known, u, a, &brief, err));
+    whole->clock.sent = real_now();
+    TRY(wire_shorten(whole, complete ? nothing_known : is_known, u, a, &brief, err));
     buf_init(&plain, BODY_CAP);
     r = wire_encode(&brief, &plain, NULL, err);
     if (r == 0)
         r = wire_compress(buf_view(&plain), out, err);
     buf_deinit(&plain);
+    if (r == 0)
+        *ret_complete = brief.n_known == 0;
     return r;
 }
 
@@ -359,11 +374,8 @@ static void send_one(struct upload *u, const struct spool_batch *b)
     have = unpack(u, b, &arena, &raw, &whole, &err) == 0;
     if (!have)
         log_event(LOG_WARN, "batch_unreadable", LOG_U("seq", b->seq), LOG_ERR(&err));
-    if (have && !u->whole && u->known.n && shorten(u, &whole, &arena, &brief, NULL) == 0 &&
-        brief.n < b->body.n) {
+    if (have && travelling(u, &whole, u->whole, &arena, &brief, &was_whole, NULL) == 0)
         body = buf_view(&brief);
-        was_whole = false;
-    }
     u->whole = false;
     mutex_lock(&u->mu);
     u->stats.requests++;

@@ -106,6 +106,7 @@ class Batch:
         m = self.message = Message(data)
         self.agent, self.boot = m.one(2, b""), m.one(3, b"")
         self.seq, self.content = m.one(4), m.one(17)
+        self.sent = Message(m.one(6, b"")).one(1)
         self.str = [s.decode("utf-8", "backslashreplace") for s in m.get(7, [b""])]
         self.dict = Message(m.one(9, b""))
         self.known = [h for v in self.dict.get(13, []) for h in fixed64(v)]

@@ -154,6 +154,17 @@ class Upload(unittest.TestCase):
             self.assertLess(times[1] - times[0], most)
             self.server.close()
 
+    def test_waiting_is_no_clock_skew(self):
+        """A batch that waited says when it was sent, not when it was made; it is the same batch."""
+        def answer(batch, n):
+            return (429, {"Retry-After": "1"}, sink.error("head_full")) if n == 1 else None
+        self.run_with(answer, 1)
+        (_, first), (_, second) = self.server.requests
+        self.assertGreaterEqual(second.sent - first.sent, 10**9)
+        self.assertLess(abs(time.time_ns() - second.sent), 30 * 10**9)
+        self.assertEqual(first.content, second.content)
+        self.assertNotEqual(first.content, 0)
+
     def test_internal(self):
         """Three tries, then given up; the next batch goes on."""
         def answer(batch, n):

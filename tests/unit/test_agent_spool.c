@@ -134,12 +134,13 @@ static void age(void **state)
     put(s, 1, 100);
     assert_non_null(spool_front(s, 0));
     put(s, 2, 100);
-    while (spool_get_stats(s, &st), st.dropped[SPOOL_DROP_AGE] == 0) {
+    do {
         struct timespec t = {.tv_nsec = 5 * NS_PER_MS};
 
         nanosleep(&t, NULL);
         put(s, 3, 1);
-    }
+        spool_get_stats(s, &st);
+    } while (st.dropped[SPOOL_DROP_AGE] == 0);
     spool_free(s);
 }
 

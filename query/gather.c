@@ -99,7 +99,7 @@ static bool acc_keep(struct query_gather_worker *w, struct query_acc *a)
 {
     if (w->n == w->room) {
         uint32_t room = w->room ? w->room * 2 : 16;
-        struct query_acc **p = realloc(w->acc, room * sizeof(struct query_acc *));
+        struct query_acc **p = realloc(w->acc, room * sizeof(void *));
 
         if (!p)
             return false;
@@ -163,6 +163,7 @@ static unit_i128 share_value(const struct query *q, const struct store_share *s,
 static void share_add(const struct query_gather *g, struct query_acc *a,
                       const struct store_share *s)
 {
+    assert(g->n_bucket || a->fnode);
     for (uint32_t i = 0; i < s->n; i++) {
         uint32_t at = g->n_bucket ? s->bucket : a->fnode[s->node[i]];
 
@@ -255,13 +256,15 @@ static int gather_order(struct query_gather *g, struct query_err *e)
 
     for (uint32_t i = 0; i < g->n_worker; i++)
         n += g->worker[i].n;
-    QUERY_NEW(g->q, &g->acc, n, e);
+    g->acc = arena_calloc(&g->q->arena, n, sizeof(void *));
+    if (!g->acc)
+        return query_no_memory(g->q, e);
     for (uint32_t i = 0; i < g->n_worker; i++) {
         for (uint32_t k = 0; k < g->worker[i].n; k++)
             g->acc[g->n_acc++] = g->worker[i].acc[k];
     }
     if (n > 1)
-        qsort(g->acc, n, sizeof(struct query_acc *), acc_cmp);
+        qsort(g->acc, n, sizeof(void *), acc_cmp);
     return 0;
 }
 

@@ -15,7 +15,8 @@ struct list {
     size_t size;
     char *row;
     const void *ctx;
-    bool full; /* enough: the read was ended on purpose */
+    uint32_t more; /* left out */
+    bool full;     /* enough: the read was ended on purpose */
 };
 
 static void *list_add(struct list *l)
@@ -254,17 +255,13 @@ int query_targets(struct query *q, uint32_t limit, uint64_t after, struct query_
 #define SENDERS_MAX 1000
 #define SOURCES_MAX 200
 
-struct more {
-    uint32_t n;
-};
-
 static bool on_sender(void *ctx, const struct store_sender *s)
 {
     struct list *l = ctx;
     struct query_sender_row *row;
 
     if (l->n == SENDERS_MAX) {
-        ((struct query_status *)(uintptr_t)l->ctx)->senders_more++;
+        l->more++;
         return true;
     }
     row = list_add(l);
@@ -365,7 +362,7 @@ int query_status(struct query *q, struct query_status *ret, struct query_err *e)
 {
     static const char *const states[] = {"ok", "ok", "tight", "full", "read_only"};
     struct query_status s = {};
-    struct list l = {.q = q, .e = e, .size = sizeof(struct query_sender_row), .ctx = &s};
+    struct list l = {.q = q, .e = e, .size = sizeof(struct query_sender_row)};
     struct store_stats st = {};
     struct err err = {};
 
@@ -387,6 +384,7 @@ int query_status(struct query *q, struct query_status *ret, struct query_err *e)
     s.raw_from = st.raw_from;
     TRY(list_end(&l, store_list_senders(q->conf.store, on_sender, &l, &err), &err));
     s.n_sender = l.n;
+    s.senders_more = l.more;
     s.sender = (struct query_sender_row *)(void *)l.row;
     TRY(source_states(q, &s, e));
     *ret = s;

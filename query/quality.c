@@ -293,7 +293,9 @@ static int unknown_sources(struct query *q, const struct query_evidence *ev, uin
     struct err err = {};
     int r;
 
-    QUERY_NEW(q, &u.scope, ev->sources, e);
+    u.scope = arena_calloc(&q->arena, ev->sources, sizeof(void *));
+    if (!u.scope)
+        return query_no_memory(q, e);
     for (uint32_t i = 0; i < ev->n; i++) {
         if (i == 0 || ev->cover[i].scope != ev->cover[i - 1].scope)
             u.scope[u.n_scope++] = &ev->cover[i];
@@ -380,7 +382,7 @@ static int subtract_damage(struct query *q, struct query_spans *covered, struct 
 static int coverage(struct query *q, const struct query_evidence *ev, struct query_coverage *ret,
                     struct query_err *e)
 {
-    struct query_spans covered = ev->covered, lost;
+    struct query_spans covered = ev->covered, lost = {};
     struct interval range = q->head.range;
     const struct store_answer *a = q->gather ? &q->gather->answer : NULL;
     struct query_tier *tier;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <errno.h>
 #include <stdatomic.h>
 
 #include "base/arena.h"
@@ -114,8 +115,10 @@ struct store_selector query_selector(const struct query *q);
 #define QUERY_NEW(q, ret, n, e)                                                                    \
     do {                                                                                           \
         *(ret) = arena_calloc(&(q)->arena, (n), sizeof **(ret));                                   \
-        if (!*(ret))                                                                               \
-            return query_no_memory((q), (e));                                                      \
+        if (!*(ret)) {                                                                             \
+            (void)query_no_memory((q), (e));                                                       \
+            return -ENOMEM;                                                                        \
+        }                                                                                          \
     } while (0)
 
 /* A copy in the arena, or an error. */

@@ -25,9 +25,14 @@ static int bad(struct cursor *c, const char *why)
                       c->at + 1, why);
 }
 
+static bool blank(char ch)
+{
+    return ch == ' ' || ch == '\t' || ch == '\r' || ch == '\n';
+}
+
 static void blanks(struct cursor *c)
 {
-    while (c->at < c->s.n && memchr(" \t\r\n", c->s.p[c->at], 4))
+    while (c->at < c->s.n && blank(c->s.p[c->at]))
         c->at++;
 }
 
@@ -39,7 +44,7 @@ static int peek(const struct cursor *c)
 static bool word_char(int ch)
 {
     return ch >= 0x80 || (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') ||
-           (ch >= 'A' && ch <= 'Z') || (ch > 0 && memchr("_.-/%[]()", ch, 9));
+           (ch >= 'A' && ch <= 'Z') || (ch > 0 && strchr("_.-/%[]()", ch));
 }
 
 static int hex_digits(struct cursor *c, size_t n, uint32_t *ret)

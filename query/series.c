@@ -333,6 +333,7 @@ int query_series(struct query *q, const struct query_series_ask *ask, struct que
         s.raised = true;
         TRY(query_gather(q, s.bucket_ns, e));
     }
+    assert(s.bucket_ns > 0);
     s.n = (uint32_t)((len - 1) / s.bucket_ns + 1);
     TRY(query_evidence(q, &ev, e));
     TRY(fill(q, &ev, &s, e));

@@ -281,7 +281,7 @@ static int trim(struct view *w, struct query_err *e)
 
 static int by_value(const void *va, const void *vb, void *ctx)
 {
-    const struct query_tree *t = ctx;
+    const struct query_tree *t = ((const struct view *)ctx)->t;
     uint32_t a = *(const uint32_t *)va, b = *(const uint32_t *)vb;
     uint64_t ka = t->fn[t->func[a]].key, kb = t->fn[t->func[b]].key;
 
@@ -292,7 +292,7 @@ static int by_value(const void *va, const void *vb, void *ctx)
 
 static int by_name(const void *va, const void *vb, void *ctx)
 {
-    const struct query_tree *t = ctx;
+    const struct query_tree *t = ((const struct view *)ctx)->t;
     uint32_t a = *(const uint32_t *)va, b = *(const uint32_t *)vb;
     const struct query_func *fa = &t->fn[t->func[a]], *fb = &t->fn[t->func[b]];
     int r = str_cmp(fa->name, fb->name);
@@ -320,7 +320,7 @@ static int new_columns(struct query *q, uint32_t n, struct columns *c, struct qu
 }
 
 /* Kept children of each node, in order: those of i are child[first[i]] to child[first[i + 1]]. */
-static int order_children(const struct view *w, uint32_t **ret_first, uint32_t **ret_child,
+static int order_children(struct view *w, uint32_t **ret_first, uint32_t **ret_child,
                           struct query_err *e)
 {
     const struct query_tree *t = w->t;
@@ -341,10 +341,8 @@ static int order_children(const struct view *w, uint32_t **ret_first, uint32_t *
     for (uint32_t i = w->root; i < t->n; i++) {
         uint32_t n = first[i + 1] - first[i];
 
-        /* t is read only; qsort_r has no const */
         if (n > 1)
-            qsort_r(child + first[i], n, sizeof *child, w->ask->by_name ? by_name : by_value,
-                    (struct query_tree *)(uintptr_t)t);
+            qsort_r(child + first[i], n, sizeof *child, w->ask->by_name ? by_name : by_value, w);
     }
     *ret_first = first;
     *ret_child = child;

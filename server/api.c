@@ -281,10 +281,9 @@ static int param_cmp(const void *va, const void *vb)
 }
 
 /* Route, version and parameters in an order that does not matter, and the data that were read. */
-static uint64_t etag(const struct api_call *c, uint64_t data)
+static uint64_t etag(struct api_call *c, uint64_t data)
 {
-    const struct msg_param **p =
-        arena_calloc(&((struct api_call *)(uintptr_t)c)->arena, c->req->n_param, sizeof *p);
+    const struct msg_param **p = arena_calloc(&c->arena, c->req->n_param, sizeof(void *));
     uint64_t h = hash_str(str_c(c->api->conf.version));
 
     h = hash_mix(h ^ hash_str(c->req->path));
@@ -292,7 +291,7 @@ static uint64_t etag(const struct api_call *c, uint64_t data)
     for (uint32_t i = 0; p && i < c->req->n_param; i++)
         p[i] = &c->req->param[i];
     if (p && c->req->n_param > 1)
-        qsort(p, c->req->n_param, sizeof *p, param_cmp);
+        qsort(p, c->req->n_param, sizeof(void *), param_cmp);
     for (uint32_t i = 0; p && i < c->req->n_param; i++) {
         h = hash_mix(h ^ hash_str(p[i]->name));
         h = hash_mix(h ^ hash_str(p[i]->value));
@@ -429,13 +428,13 @@ struct api *api_new(const struct api_conf *conf)
     *k = *conf;
     k->version = k->version ? k->version : "";
     k->ui_hash = k->ui_hash ? k->ui_hash : "";
-    k->age_ns = k->age_ns ? k->age_ns : 7 * 86400 * NS_PER_S;
+    k->age_ns = k->age_ns ? k->age_ns : INT64_C(7) * 86400 * NS_PER_S;
     k->timeout_ns = k->timeout_ns ? k->timeout_ns : 30 * NS_PER_S;
     k->timeout_max_ns = k->timeout_max_ns ? k->timeout_max_ns : 120 * NS_PER_S;
     k->mem_max = k->mem_max ? k->mem_max : UINT64_C(256) << 20;
     k->answer_max = k->answer_max ? k->answer_max : UINT64_C(64) << 20;
     k->export_max = k->export_max ? k->export_max : UINT64_C(256) << 20;
-    k->max_range_ns = k->max_range_ns ? k->max_range_ns : 400 * 86400 * NS_PER_S;
+    k->max_range_ns = k->max_range_ns ? k->max_range_ns : INT64_C(400) * 86400 * NS_PER_S;
     k->max_points = k->max_points ? k->max_points : 11000;
     k->max_nodes = k->max_nodes ? k->max_nodes : 1048576;
     return a;

@@ -103,6 +103,7 @@ static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uin
     uint64_t *slot;
     int r;
 
+    *ret = 0;
     if (map_at(&t->fn_by_id, (uint64_t)epoch << 32 | id, &slot) == MAP_FULL)
         return query_no_memory(q, e);
     if (*slot) {
@@ -185,7 +186,7 @@ static int group_node(struct query *q, struct query_tree *t, uint32_t group, uin
                       struct query_err *e)
 {
     struct query_gather *g = q->gather;
-    uint32_t node = 0, func;
+    uint32_t node = 0, func = 0;
 
     for (uint32_t i = 0; i < q->n_by; i++) {
         struct query_func f = {.kind = FRAME_OTHER, .name = OTHER_GROUPS};
@@ -232,7 +233,7 @@ static uint32_t mark_needed(const struct query_acc *a, const struct store_trie *
 static int add_down(struct query *q, struct query_tree *t, const struct query_acc *a,
                     const struct store_trie *trie, uint32_t *node, struct query_err *e)
 {
-    uint32_t func;
+    uint32_t func = 0;
 
     for (uint32_t i = 1; i < a->n; i++) {
         if (!node[i]) /* mark_needed() was here */
@@ -251,7 +252,7 @@ static int add_inverted(struct query *q, struct query_tree *t, const struct quer
                         const struct store_trie *trie, uint32_t top, struct query_err *e)
 {
     for (uint32_t i = 1; i < a->n; i++) {
-        uint32_t node = top, func;
+        uint32_t node = top, func = 0;
 
         if (!a->sum[i] && !a->count[i])
             continue;
@@ -271,7 +272,7 @@ static int add_acc(struct query *q, struct query_tree *t, const struct query_acc
 {
     struct store_trie trie = {};
     struct err err = {};
-    uint32_t *node, top;
+    uint32_t *node, top = 0;
     int r = store_trie(q->view, a->trie, &trie, &err);
 
     if (r < 0)

@@ -19,7 +19,7 @@ static const struct unit units[] = {
     {STR("m"), 60 * NS_PER_S},
     {STR("h"), 3600 * NS_PER_S},
     {STR("d"), 86400 * NS_PER_S},
-    {STR("w"), 7 * 86400 * NS_PER_S},
+    {STR("w"), INT64_C(7) * 86400 * NS_PER_S},
 };
 
 /* Digits and a unit among the first n units; false: anything else, or too large. */

@@ -104,7 +104,7 @@ static void put_indices(struct json_out *j, const char *key, const uint32_t *v, 
     json_key(j, key);
     json_array(j);
     for (uint32_t i = 0; i < n; i++)
-        json_u64(j, v[3 * i]);
+        json_u64(j, v[3 * (size_t)i]);
     json_array_end(j);
 }
 
@@ -116,9 +116,9 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
 
     api_strings_init(&s, &c->arena);
     for (uint32_t i = 0; at && i < n; i++) {
-        at[3 * i] = api_string(&s, fn[i].name);
-        at[3 * i + 1] = api_string(&s, fn[i].file);
-        at[3 * i + 2] = api_string(&s, fn[i].bin);
+        at[3 * (size_t)i] = api_string(&s, fn[i].name);
+        at[3 * (size_t)i + 1] = api_string(&s, fn[i].file);
+        at[3 * (size_t)i + 2] = api_string(&s, fn[i].bin);
     }
     if (!at || s.failed) {
         api_strings_deinit(&s);

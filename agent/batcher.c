@@ -216,8 +216,8 @@ static void *run(void *ctx)
         b->stats.busy_ns += (uint64_t)(mono_now().v - t0);
         names_get_stats(batchmake_names(b->make), &b->stats.names);
         b->stats.kernel_symbols = ksym_count(names_kernel(batchmake_names(b->make)));
-        snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
-                 ksym_state(names_kernel(batchmake_names(b->make))));
+        (void)snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
+                       ksym_state(names_kernel(batchmake_names(b->make))));
         mutex_unlock(&b->mu);
     }
 }

@@ -162,7 +162,7 @@ static uint32_t kernel_bin_of(struct making *k, struct str module)
     bool is_new;
     uint32_t i, s;
 
-    snprintf(path, sizeof path, "[%.64s]", in.p);
+    (void)snprintf(path, sizeof path, "[%.64s]", in.p);
     s = intern_c(k, path);
     i = index_of(&k->by_bin, UINT64_C(1) << 32 | s, k->bin.n, &is_new);
     if (is_new) {
@@ -262,9 +262,9 @@ static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
 
 static struct batch_labels pairs_of(struct making *k, const struct stackagg_label *l, uint32_t n)
 {
-    uint32_t *pair = arena_array(&k->arena, uint32_t, 2 * (size_t)(n ? n : 1));
+    uint32_t *pair = arena_array(&k->arena, uint32_t, (size_t)(n ? n : 1) * 2);
 
-    for (uint32_t i = 0; pair && i < n; i++) {
+    for (size_t i = 0; pair && i < n; i++) {
         pair[2 * i] = intern(k, l[i].name);
         pair[2 * i + 1] = intern(k, l[i].value);
     }
@@ -553,7 +553,7 @@ static void making_deinit(struct making *k)
     struct map *maps[] = {&k->by_str,  &k->by_bin,    &k->by_fn,     &k->by_user,  &k->by_kernel,
                           &k->by_node, &k->by_target, &k->by_serial, &k->by_labels};
 
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         map_deinit(maps[i]);
     arena_deinit(&k->arena);
     buf_deinit(&k->name);

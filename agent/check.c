@@ -36,9 +36,9 @@
     i = &c->item[c->n++];
     *i = (struct bpf_probe_item){.name = name, .state = state};
     va_start(ap, fmt);
-    vsnprintf(i->why, sizeof i->why, fmt, ap);
+    (void)vsnprintf(i->why, sizeof i->why, fmt, ap); // NOLINT(clang-analyzer-valist.Uninitialized)
     va_end(ap);
-    snprintf(i->remedy, sizeof i->remedy, "%s", remedy);
+    (void)snprintf(i->remedy, sizeof i->remedy, "%s", remedy);
     if (state > c->worst)
         c->worst = state;
 }
@@ -265,10 +265,11 @@ void check_reason(const struct check *c, char ret[static 384])
 
         if (m->state != c->worst)
             continue;
-        snprintf(ret, 384, "%s: %s%s%s", m->name, m->why, m->remedy[0] ? "; " : "", m->remedy);
+        (void)snprintf(ret, 384, "%s: %s%s%s", m->name, m->why, m->remedy[0] ? "; " : "",
+                       m->remedy);
         return;
     }
-    snprintf(ret, 384, "ok");
+    (void)snprintf(ret, 384, "ok");
 }
 
 void check_print(const struct check *c, FILE *to)
@@ -279,12 +280,12 @@ void check_print(const struct check *c, FILE *to)
     for (uint32_t i = 0; i < c->n; i++) {
         const struct bpf_probe_item *m = &c->item[i];
 
-        fprintf(to, "%-24s %-11s %s%s%s\n", m->name, word[m->state], m->why,
-                m->remedy[0] ? " -- " : "", m->remedy);
+        (void)fprintf(to, "%-24s %-11s %s%s%s\n", m->name, word[m->state], m->why,
+                      m->remedy[0] ? " -- " : "", m->remedy);
     }
     check_reason(c, reason);
     if (c->worst == BPF_PROBE_IMPOSSIBLE)
-        fprintf(to, "no BPF here: %s\n", reason);
+        (void)fprintf(to, "no BPF here: %s\n", reason);
 }
 
 int check_status(const struct check *c)

@@ -157,7 +157,7 @@ static void close_window(struct collector *c)
     c->next_window.v = now.v - now.v % WINDOW_NS + WINDOW_NS;
     if (c->n_window == COLLECTOR_MAX_WINDOWS) { /* the cut below keeps it far from that */
         stackagg_window_free(c->window[0]);
-        memmove(c->window, c->window + 1, --c->n_window * sizeof *c->window);
+        memmove(c->window, c->window + 1, --c->n_window * sizeof(void *));
     }
     c->window[c->n_window++] = w;
     c->words += w->n_word;
@@ -206,8 +206,8 @@ static void cut(struct collector *c)
                                       .stepped = c->stepped}};
     bool now = !c->first_sent || c->stopping;
 
-    j.window = xcalloc(c->n_window, sizeof *j.window);
-    memcpy(j.window, c->window, c->n_window * sizeof *j.window);
+    j.window = xcalloc(c->n_window, sizeof(void *));
+    memcpy(j.window, c->window, c->n_window * sizeof(void *));
     j.event = xcalloc(c->n_event ? c->n_event : 1, sizeof *j.event);
     memcpy(j.event, c->event, c->n_event * sizeof *j.event);
     j.metric = collector_metrics(c, c->window[c->n_window - 1]->account.covers.t1, &j.n_metric);

@@ -31,7 +31,7 @@ struct collector_conf {
 };
 
 /* Rings, /proc, BPF, in this order. errors: as perfmap_open() and source_cpu_open() */
-[[nodiscard]] int collector_open(struct collector **ret, const struct collector_conf *c,
+[[nodiscard]] int collector_open(struct collector **ret, const struct collector_conf *conf,
                                  struct err *err);
 struct collector *collector_close(struct collector *c); /* NULL is a no-op; returns NULL */
 

@@ -40,7 +40,7 @@ const struct conf_opt agent_opts[] = {
 
     {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "32MiB", K(64), G(4),
      "memory for batches that wait for the server; beyond it the oldest are dropped, and counted"},
-    {"spool", "max_age", CONF_DURATION, AT(spool_max_age_ns), "24h", SEC(1), SEC(7 * 86400),
+    {"spool", "max_age", CONF_DURATION, AT(spool_max_age_ns), "24h", SEC(1), SEC(604800),
      "older batches are dropped, and counted"},
 };
 // clang-format on

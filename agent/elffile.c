@@ -42,7 +42,7 @@ static void find_build_id(struct elffile *f, uint64_t at, uint64_t n)
 
     if (f->build_id_len || n > MAX_NOTE || at > f->size || n > f->size - at)
         return;
-    note = xmalloc(n + 1);
+    note = xcalloc(1, n + 1);
     got = f->read(f->ctx, note, n, at);
     n = got < 0 ? 0 : (uint64_t)got;
     while (n - pos >= 12) {
@@ -78,7 +78,7 @@ static int read_segments(struct elffile *f, const Elf64_Ehdr *eh, struct err *er
         return err_set(err, -EINVAL, "elf: %u program headers of %u bytes", eh->e_phnum,
                        eh->e_phentsize);
     for (uint32_t i = 0; i < eh->e_phnum; i++) {
-        Elf64_Phdr ph;
+        Elf64_Phdr ph = {};
 
         TRY(elffile_read(f, &ph, sizeof ph, eh->e_phoff + (uint64_t)i * eh->e_phentsize, err));
         if (ph.p_type == PT_NOTE && n_note < 8) {
@@ -103,7 +103,7 @@ static int read_segments(struct elffile *f, const Elf64_Ehdr *eh, struct err *er
 int elffile_open(struct elffile *f, elffile_read_fn *read, void *ctx, uint64_t size,
                  struct err *err)
 {
-    Elf64_Ehdr eh;
+    Elf64_Ehdr eh = {};
 
     *f = (struct elffile){.read = read, .ctx = ctx, .size = size};
     if (size < sizeof eh)
@@ -143,7 +143,7 @@ static int read_names(struct elffile *f, struct err *err)
 
 int elffile_sections(struct elffile *f, struct err *err)
 {
-    Elf64_Shdr sh;
+    Elf64_Shdr sh = {};
 
     if (f->shoff == 0)
         return 0;

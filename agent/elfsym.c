@@ -332,6 +332,7 @@ static void load_debug(struct loader *l, const char *dir)
 static int64_t read_names(const struct elfsym *s, const struct names *t, void *to, uint64_t n,
                           uint64_t at)
 {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): sheds const
     return t->debug ? read_debug((void *)(uintptr_t)s, to, n, t->offset + at)
                     : binary_read(s->b, to, n, t->offset + at);
 }

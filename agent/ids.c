@@ -26,7 +26,7 @@ static void random_id(uint8_t ret[static 16])
 void ids_hex(const uint8_t id[static 16], char ret[static 33])
 {
     for (unsigned i = 0; i < 16; i++)
-        snprintf(ret + (size_t)2 * i, 3, "%02x", id[i]);
+        (void)snprintf(ret + (size_t)2 * i, 3, "%02x", id[i]);
 }
 
 static bool from_hex(struct str s, uint8_t ret[static 16])
@@ -49,16 +49,17 @@ static bool dir_usable(const char *dir, char why[static 160])
     struct stat st;
 
     if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
-        snprintf(why, 160, "%.80s: %s", dir, strerrordesc_np(errno));
+        (void)snprintf(why, 160, "%.80s: %s", dir, strerrordesc_np(errno));
         return false;
     }
     if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
-        snprintf(why, 160, "%.80s: no directory", dir);
+        (void)snprintf(why, 160, "%.80s: no directory", dir);
         return false;
     }
     if (st.st_uid != geteuid() || st.st_mode & 022) {
-        snprintf(why, 160, "%.80s: owner %u, mode %04o; it must be ours and nobody else's to write",
-                 dir, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+        (void)snprintf(why, 160,
+                       "%.80s: owner %u, mode %04o; it must be ours and nobody else's to write",
+                       dir, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
         return false;
     }
     return true;
@@ -79,7 +80,7 @@ static void load_agent_id(const char *state_dir, struct ids *ids)
         if (procfile_replace(state_dir, "agent-id", (struct str){hex, 33}, true, &err) == 0)
             ids->kept = true;
         else
-            snprintf(ids->why, sizeof ids->why, "%s", err.msg);
+            (void)snprintf(ids->why, sizeof ids->why, "%s", err.msg);
     }
     buf_deinit(&b);
 }
@@ -96,7 +97,7 @@ void ids_load(const char *state_dir, const char *etc, struct ids *ret)
     if (!procread_host_id(etc, ids.host))
         memcpy(ids.host, ids.agent, sizeof ids.host);
     if (gethostname(ids.hostname, sizeof ids.hostname - 1) < 0 || !ids.hostname[0])
-        snprintf(ids.hostname, sizeof ids.hostname, "localhost");
+        (void)snprintf(ids.hostname, sizeof ids.hostname, "localhost");
     *ret = ids;
 }
 

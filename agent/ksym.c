@@ -146,11 +146,12 @@ static void parse(struct ksym *k, struct str all)
     if (k->n && k->text_start)
         k->module[0].start = k->text_start;
     if (seen && !any)
-        snprintf(k->state, sizeof k->state, "withheld: kernel.kptr_restrict or no CAP_SYSLOG");
+        (void)snprintf(k->state, sizeof k->state,
+                       "withheld: kernel.kptr_restrict or no CAP_SYSLOG");
     else if (k->n == 0 || k->text.failed)
-        snprintf(k->state, sizeof k->state, "unreadable: no symbols in kallsyms");
+        (void)snprintf(k->state, sizeof k->state, "unreadable: no symbols in kallsyms");
     else
-        snprintf(k->state, sizeof k->state, "ok");
+        (void)snprintf(k->state, sizeof k->state, "ok");
 }
 
 static uint64_t hash_modules(const struct ksym *k)
@@ -175,7 +176,7 @@ static void read_all(struct ksym *k)
         parse(k, buf_view(&b));
     else {
         k->n = 0;
-        snprintf(k->state, sizeof k->state, "unreadable: %.80s", err.msg);
+        (void)snprintf(k->state, sizeof k->state, "unreadable: %.80s", err.msg);
     }
     buf_deinit(&b);
     k->missed = false;

@@ -80,6 +80,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_SET:
         if (args.n_set == sizeof args.set / sizeof *args.set)
+            // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
             argp_error(state, "more than %zu settings", args.n_set);
         args.set[args.n_set++] = str_c(arg);
         return 0;
@@ -100,6 +101,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (args.verb || (strcmp(arg, "check") != 0 && strcmp(arg, "status") != 0))
+            // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
             argp_error(state, "unexpected argument \"%s\"", arg);
         args.verb = arg;
         return 0;
@@ -162,7 +164,7 @@ static int cmd_status(const char *file)
     if (r < 0 && file[0] == '/')
         r = procfile_read("/", file, &b, &err);
     if (r < 0)
-        fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
+        (void)fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
     else
         (void)fwrite(b.p, 1, b.n, stdout);
     buf_deinit(&b);
@@ -281,7 +283,7 @@ static bool allowed(struct check *c)
     if (c->worst != BPF_PROBE_IMPOSSIBLE)
         return true;
     check_reason(c, reason);
-    fprintf(stderr, "no BPF here: %s\n", reason);
+    (void)fprintf(stderr, "no BPF here: %s\n", reason);
     return false;
 }
 
@@ -314,7 +316,7 @@ static int run_agent(const char *status)
     }
     stop(&r);
     if (code < 0)
-        fprintf(stderr, "strata-agent: %s\n", err.msg);
+        (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
     return code < 0 ? 1 : 0;
 }
 
@@ -324,14 +326,15 @@ int main(int argc, char **argv)
     struct err err = {};
 
     log_set_name("strata-agent");
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (settings_read(&err) < 0) {
-        fprintf(stderr, "strata-agent: %s\n", err.msg);
+        (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
         return 1;
     }
-    snprintf(status, sizeof status, "%.4096s/status", args.state_dir);
+    (void)snprintf(status, sizeof status, "%.4096s/status", args.state_dir);
     if (args.status_file)
-        snprintf(status, sizeof status, "%.4096s", args.status_file);
+        (void)snprintf(status, sizeof status, "%.4096s", args.status_file);
     if (args.verb && strcmp(args.verb, "status") == 0)
         return cmd_status(status);
     if (args.verb)

@@ -379,7 +379,7 @@ static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
     bool alive;
 
     e->need_check = false;
-    snprintf(dir, sizeof dir, "%.48s/%u", t->proc, e->p.tgid);
+    (void)snprintf(dir, sizeof dir, "%.48s/%u", t->proc, e->p.tgid);
     buf_init(&b, 65536);
     alive = procfile_read(dir, "stat", &b, NULL) == 0 && procread_stat_parse(buf_view(&b), &st);
     if (alive && (st.state == 'Z' || st.state == 'X') && st.threads <= 1)

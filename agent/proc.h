@@ -64,7 +64,7 @@ struct proc_table *proc_free(struct proc_table *t); /* NULL is a no-op; returns 
 void proc_scan(struct proc_table *t, int64_t now);
 
 /* One record of the kernel; in the order of time. */
-void proc_event(struct proc_table *t, const struct perfmap_event *e);
+void proc_event(struct proc_table *t, const struct perfmap_event *ev);
 
 /* Every drain: what records asked for is read, rescans that are due, deaths, forgetting. */
 void proc_tick(struct proc_table *t, int64_t now);

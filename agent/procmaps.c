@@ -46,8 +46,8 @@ static struct binary *open_mapped(const struct procmaps_of *of, const struct pro
     struct stat st;
     int fd;
 
-    snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, of->proc, of->pid,
-             m->start, m->end);
+    (void)snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, of->proc, of->pid,
+                   m->start, m->end);
     if (stat(path, &st) < 0) {
         *ret_why = open_why(errno);
         return NULL;
@@ -217,7 +217,7 @@ bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
     char dir[64];
     bool truncated, changed;
 
-    snprintf(dir, sizeof dir, "%.48s/%u", of->proc, of->pid);
+    (void)snprintf(dir, sizeof dir, "%.48s/%u", of->proc, of->pid);
     buf_init(&b, MAX_MAPS_TEXT);
     if (procfile_read_some(dir, "maps", &b, &truncated, NULL) < 0) {
         buf_deinit(&b);

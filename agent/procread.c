@@ -172,7 +172,7 @@ struct str procread_service(const struct procread_who *w)
 
 static void pid_dir(char ret[static 64], const char *proc, uint32_t pid)
 {
-    snprintf(ret, 64, "%.48s/%u", proc, pid);
+    (void)snprintf(ret, 64, "%.48s/%u", proc, pid);
 }
 
 static int read_stat(const char *dir, struct buf *b, struct procread_stat *ret, struct err *err)
@@ -188,7 +188,7 @@ int procread_identity(const char *proc, uint32_t pid, struct procread_identity *
                       struct err *err)
 {
     struct procread_identity id = {};
-    struct procread_stat st;
+    struct procread_stat st = {};
     struct str link;
     char dir[64];
     struct buf b;
@@ -271,7 +271,7 @@ int procread_facts(const char *proc, uint32_t pid, enum procread_cmdline mode, s
 {
     struct procread_facts f = {};
     struct procread_who who = {};
-    struct procread_stat st;
+    struct procread_stat st = {};
     struct cgroup cg;
     struct buf b;
     char dir[64];

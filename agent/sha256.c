@@ -23,7 +23,7 @@ static void block(uint32_t h[static 8], const uint8_t p[static 64])
 {
     uint32_t w[64], v[8];
 
-    for (unsigned i = 0; i < 16; i++)
+    for (size_t i = 0; i < 16; i++)
         w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 |
                (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
     for (unsigned i = 16; i < 64; i++) {

@@ -61,7 +61,7 @@ struct spool_new_batch {
     uint32_t n_told;
     int64_t not_before; /* CLOCK_MONOTONIC */
 };
-void spool_put(struct spool *s, const struct spool_new_batch *b);
+void spool_put(struct spool *s, const struct spool_new_batch *n);
 
 /* The oldest batch, once it is due; waits for it at most wait_ns. NULL: nothing is due. */
 const struct spool_batch *spool_front(struct spool *s, int64_t wait_ns);

@@ -195,13 +195,18 @@ static uint64_t row_hash(const struct stackagg_row *r, const uint64_t *words)
     return h ^ hash_seed(r->comm, sizeof r->comm, (uint64_t)r->t.v);
 }
 
+static bool same_words(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
+}
+
 static bool row_equal(const struct stackagg *a, const struct stackagg_row *x,
                       const struct stackagg_row *y, const uint64_t *y_words)
 {
     return x->hash == y->hash && x->t.v == y->t.v && x->who == y->who && x->tid == y->tid &&
            x->stop == y->stop && x->nk == y->nk && x->nu == y->nu &&
            memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
-           memcmp(a->w->word + x->word, y_words, ((size_t)x->nk + x->nu) * sizeof *y_words) == 0;
+           same_words(a->w->word + x->word, y_words, (uint32_t)x->nk + x->nu);
 }
 
 static bool word_room(struct stackagg *a, uint32_t n)

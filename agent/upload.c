@@ -82,7 +82,7 @@ static void say(struct upload *u, const char *state)
 {
     mutex_lock(&u->mu);
     if (strcmp(u->stats.state, state) != 0) {
-        snprintf(u->stats.state, sizeof u->stats.state, "%s", state);
+        (void)snprintf(u->stats.state, sizeof u->stats.state, "%s", state);
         log_event(strcmp(state, "ok") == 0 ? LOG_INFO : LOG_WARN, "upload", LOG_C("state", state));
     }
     mutex_unlock(&u->mu);
@@ -217,8 +217,8 @@ static void post(struct upload *u, struct str body, struct answer *ret)
     if (c != CURLE_OK && c != CURLE_WRITE_ERROR)
         ret->status = 0;
     if (ret->status == 0)
-        snprintf(ret->why, sizeof ret->why, "no answer: %.140s",
-                 curl_err[0] ? curl_err : curl_easy_strerror(c));
+        (void)snprintf(ret->why, sizeof ret->why, "no answer: %.140s",
+                       curl_err[0] ? curl_err : curl_easy_strerror(c));
 }
 
 static bool reason_is(const struct wire_error *e, const char *reason)
@@ -277,7 +277,7 @@ static void refused(struct upload *u, const struct spool_batch *b, const struct 
                        : a->status == 403 ? "the token may not send: it needs the role ingest"
                                           : "no Strata server at this URL: set server.url";
 
-    snprintf(text, sizeof text, "HTTP %ld: %s", a->status, what);
+    (void)snprintf(text, sizeof text, "HTTP %ld: %s", a->status, what);
     again(u, b, u->conf.refused_ns ? u->conf.refused_ns : REFUSED_NS, text);
 }
 
@@ -305,8 +305,8 @@ static void on_busy(struct upload *u, const struct spool_batch *b, const struct 
 
     if (ra == 0 && e->retry_after_ms)
         ra = (int64_t)e->retry_after_ms * NS_PER_MS;
-    snprintf(text, sizeof text, "HTTP %ld: %s", a->status,
-             e->reason[0] ? e->reason : "the server asks to wait");
+    (void)snprintf(text, sizeof text, "HTTP %ld: %s", a->status,
+                   e->reason[0] ? e->reason : "the server asks to wait");
     again(u, b, ra ? ra + jitter(u, ra / 5) : backoff(u), text);
 }
 
@@ -348,7 +348,7 @@ static void on_status(struct upload *u, const struct spool_batch *b, const struc
     case 408:
     case 502:
     case 504:
-        snprintf(text, sizeof text, "HTTP %ld: a proxy has no answer", a->status);
+        (void)snprintf(text, sizeof text, "HTTP %ld: a proxy has no answer", a->status);
         again(u, b, backoff(u), text);
         return;
     default: /* 401 403 404 405 415 421, 3xx, another 2xx: not the server we look for */
@@ -564,7 +564,7 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
     mutex_init(&u->mu);
     if (getrandom(&u->random, sizeof u->random, 0) != sizeof u->random)
         u->random = (uint64_t)mono_now().v;
-    snprintf(u->stats.state, sizeof u->stats.state, "connecting");
+    (void)snprintf(u->stats.state, sizeof u->stats.state, "connecting");
     r = set_up(u, err);
     if (r == 0) {
         r = thread_start(&u->thread, "upload", 0, run, u);

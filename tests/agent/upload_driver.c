@@ -94,7 +94,7 @@ static void make(struct batchmake *m, struct stackagg *fold, struct spool *spool
     buf_init(&body, 1 << 24);
     if (batchmake_make(m, &job, seq, &plain, &info, &err) < 0 ||
         wire_compress(buf_view(&plain), &body, &err) < 0) {
-        fprintf(stderr, "%s\n", err.msg);
+        (void)fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
     spool_put(spool, &(struct spool_new_batch){.seq = seq,
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
     fold = stackagg_new();
     m = batchmake_new(&bc);
     if (upload_start(&uc, spool, &u, &err) < 0) {
-        fprintf(stderr, "%s\n", err.msg);
+        (void)fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
     for (uint64_t seq = 1; seq <= n; seq++) {

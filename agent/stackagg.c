@@ -213,7 +213,7 @@ static bool word_room(struct stackagg *a, uint32_t n)
 {
     if (n > STACKAGG_WORDS - a->w->n_word)
         return false;
-    if (a->w->n_word + n > a->room_word) {
+    if (a->w->n_word + n > a->room_word || !a->w->word) {
         a->room_word = a->room_word ? 2 * a->room_word : 16384;
         a->w->word = xrealloc(a->w->word, a->room_word * sizeof *a->w->word);
     }

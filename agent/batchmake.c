@@ -241,7 +241,7 @@ static uint32_t pseudo_frame(struct making *k, const char *what, uint8_t stop)
 static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
                            const struct stackagg_row *r)
 {
-    const uint64_t *words = w->word + r->word;
+    const uint64_t *words = w->word ? w->word + r->word : NULL; /* none in a window of bare rows */
     uint32_t node = 0;
 
     if (r->stop != SA_S_END && r->stop != SA_S_KTHREAD) {

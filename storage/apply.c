@@ -180,7 +180,8 @@ static bool add_losses(struct apply *a, const struct batch_stream *st)
     return true;
 }
 
-/* A stream without rows still speaks of its series: "0 s of 60 s" is an answer, and so is "refused". */
+/* A stream without rows still speaks of its series: "0 s of 60 s" is an answer, and so is
+ * "refused". */
 static bool empty_series(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
 {
     const struct batch_stream *st = &a->b->stream[s];
@@ -196,7 +197,7 @@ static bool empty_series(struct apply *a, uint32_t s, ptype_id type, uint32_t *r
 
 static bool names_service(const struct apply *a, const struct batch_labels *l)
 {
-    for (uint32_t i = 0; i < l->n; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         if (str_eq(a->b->str[l->pair[2 * i]], STR("service")))
             return true;
     }

@@ -211,7 +211,7 @@ int store_steps(struct store_view *v, const struct store_ask *ask, store_step_fn
 
     read_arena(v, &a);
     read_arena(v, &tmp);
-    row = arena_calloc(&a, v->snap.step, sizeof(const struct head_step *));
+    row = arena_calloc(&a, v->snap.step, sizeof(const struct head_step *)); // NOLINT
     if (!row)
         r = no_memory(err);
     for (uint32_t i = 0; r == 0 && i < v->snap.step; i++) {
@@ -226,7 +226,7 @@ int store_steps(struct store_view *v, const struct store_ask *ask, store_step_fn
         }
     }
     if (n > 1)
-        qsort(row, n, sizeof *row, by_owner);
+        qsort(row, n, sizeof *row, by_owner); // NOLINT(bugprone-sizeof-expression)
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         r = hand_step(v, row[i], &tmp, fn, ctx);
         if (r == -ENOMEM)
@@ -260,7 +260,7 @@ int store_events(struct store_view *v, const struct store_ask *ask, store_event_
     int r = 0;
 
     read_arena(v, &a);
-    row = arena_calloc(&a, v->snap.event, sizeof(const struct head_event *));
+    row = arena_calloc(&a, v->snap.event, sizeof(const struct head_event *)); // NOLINT
     if (!row)
         r = no_memory(err);
     for (uint32_t i = 0; r == 0 && i < v->snap.event; i++) {
@@ -275,7 +275,7 @@ int store_events(struct store_view *v, const struct store_ask *ask, store_event_
         }
     }
     if (n > 1)
-        qsort(row, n, sizeof *row, by_instant);
+        qsort(row, n, sizeof *row, by_instant); // NOLINT(bugprone-sizeof-expression)
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         struct store_event out = {.t = row[i]->t,
                                   .kind = head_str(v->h, row[i]->kind),

@@ -103,7 +103,7 @@ static bool take_next(struct store *s, bool wait)
             break;
     }
     next = s->next;
-    if (next && s->n_retired < sizeof s->retired / sizeof *s->retired) {
+    if (next && s->n_retired < STORE_RETIRED) {
         if (s->current)
             s->retired[s->n_retired++] = s->current;
         s->next = NULL;

@@ -83,10 +83,11 @@ static bool eq_labels(const void *entry, const void *key)
 /* By the bytes of the names; stable, so that of two with one name the later stays behind. */
 static uint32_t sort_pairs(const struct dict *d, uint32_t n, uint32_t *pair)
 {
-    uint32_t kept = 0;
+    size_t kept = 0;
 
-    for (uint32_t i = 1; i < n; i++) {
-        uint32_t name = pair[2 * i], value = pair[2 * i + 1], k = i;
+    for (size_t i = 1; i < n; i++) {
+        const uint32_t name = pair[2 * i], value = pair[2 * i + 1];
+        size_t k = i;
 
         while (k > 0 && str_cmp(dict_str(d, pair[2 * k - 2]), dict_str(d, name)) > 0) {
             pair[2 * k] = pair[2 * k - 2];
@@ -96,7 +97,7 @@ static uint32_t sort_pairs(const struct dict *d, uint32_t n, uint32_t *pair)
         pair[2 * k] = name;
         pair[2 * k + 1] = value;
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (i + 1 < n && pair[2 * i] == pair[2 * i + 2])
             continue;
         if (pair[2 * i + 1] == 0) /* an empty value is the same as no label */
@@ -105,7 +106,7 @@ static uint32_t sort_pairs(const struct dict *d, uint32_t n, uint32_t *pair)
         pair[2 * kept + 1] = pair[2 * i + 1];
         kept++;
     }
-    return kept;
+    return (uint32_t)kept;
 }
 
 uint32_t dict_label_set(struct dict *d, uint32_t n, uint32_t *pair)
@@ -133,7 +134,7 @@ uint32_t dict_label_set(struct dict *d, uint32_t n, uint32_t *pair)
     if (!i)
         return NONE;
     memcpy(own, pair, 8 * (size_t)n);
-    for (uint32_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         v[k] = (struct store_label){dict_str(d, pair[2 * k]), dict_str(d, pair[2 * k + 1])};
     l = TABLE(&d->labels, struct dict_labels, i);
     l->n = n;
@@ -144,9 +145,9 @@ uint32_t dict_label_set(struct dict *d, uint32_t n, uint32_t *pair)
 
 bool dict_labels_within(const struct dict_labels *a, const struct dict_labels *b)
 {
-    uint32_t k = 0;
+    size_t k = 0;
 
-    for (uint32_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->n; i++) {
         while (k < b->n && b->pair[2 * k] != a->pair[2 * i])
             k++;
         if (k == b->n || b->pair[2 * k + 1] != a->pair[2 * i + 1])

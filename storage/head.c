@@ -78,18 +78,22 @@ static void free_group(struct head *h, struct head_group *g)
 
 void head_deinit(struct head *h)
 {
-    struct table *table[] = {&h->svc,    &h->ptype, &h->series, &h->thread,
-                             &h->target, &h->scope, &h->mseries};
-    struct vec *vec[] = {&h->info,  &h->cover, &h->loss,    &h->metric, &h->step,
-                         &h->event, &h->cpu,   &h->touched, &h->trie,   &h->group};
+    enum {
+        N_TABLE = 7,
+        N_VEC = 10
+    };
+    struct table *table[N_TABLE] = {&h->svc,    &h->ptype, &h->series, &h->thread,
+                                    &h->target, &h->scope, &h->mseries};
+    struct vec *vec[N_VEC] = {&h->info,  &h->cover, &h->loss,    &h->metric, &h->step,
+                              &h->event, &h->cpu,   &h->touched, &h->trie,   &h->group};
 
     for (uint32_t i = 0; i < h->group.n; i++)
         free_group(h, *VEC(&h->group, struct head_group *, i));
     for (uint32_t i = 0; i < h->trie.n; i++)
         dict_trie_free(&h->dict, head_trie(h, i));
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    for (size_t i = 0; i < N_TABLE; i++)
         table_deinit(table[i], &h->pool);
-    for (size_t i = 0; i < sizeof vec / sizeof *vec; i++)
+    for (size_t i = 0; i < N_VEC; i++)
         vec_deinit(vec[i], &h->pool);
     map_deinit(&h->group_of);
     map_deinit(&h->cpu_of);

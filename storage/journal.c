@@ -139,6 +139,7 @@ static int set_up(sqlite3 *db, uint64_t number, struct err *err)
         "PRAGMA journal_mode=WAL",
         "BEGIN",
         "CREATE TABLE meta(k TEXT PRIMARY KEY, v ANY) STRICT",
+        // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
         "CREATE TABLE batch(lsn INTEGER PRIMARY KEY, agent BLOB NOT NULL, boot BLOB NOT NULL, "
         "seq INTEGER NOT NULL, received INTEGER NOT NULL, content INTEGER NOT NULL, "
         "sum INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE(agent, boot, seq)) STRICT",
@@ -392,13 +393,16 @@ uint64_t journal_rows(const struct journal *j)
 
 struct journal *journal_close(struct journal *j)
 {
-    sqlite3_stmt *st[6];
+    enum {
+        N = 6
+    };
+    sqlite3_stmt *st[N];
 
     if (!j)
         return NULL;
     memcpy(st, (sqlite3_stmt *[]){j->begin, j->commit, j->rollback, j->insert, j->first, j->probe},
            sizeof st);
-    for (size_t i = 0; i < sizeof st / sizeof *st; i++)
+    for (size_t i = 0; i < N; i++)
         (void)sqlite3_finalize(st[i]);
     (void)sqlite3_close(j->db);
     free(j);
@@ -413,7 +417,7 @@ static char *uri_of(const char *path, const char *query)
     struct buf b;
     char *uri;
 
-    buf_init(&b, 4 * PATH_MAX);
+    buf_init(&b, (size_t)4 * PATH_MAX);
     buf_cstr(&b, "file:");
     for (; *path; path++) {
         if (*path == '%' || *path == '?' || *path == '#')

@@ -243,7 +243,7 @@ static struct str *names_of(const struct occur *o, struct arena *a, uint32_t *re
             most += head_labels(v->h, TABLE(&v->h->series, struct head_series, i)->labels)->n;
     }
     out = arena_array(a, struct str, most);
-    for (uint32_t i = 0; out && i < sizeof attr / sizeof *attr; i++)
+    for (size_t i = 0; out && i < sizeof attr / sizeof *attr; i++)
         out[n++] = attr[i];
     for (uint32_t i = 1; out && i < v->snap.series; i++) {
         const struct dict_labels *l;

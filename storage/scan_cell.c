@@ -103,6 +103,7 @@ static bool place_of(struct scan_worker *w, struct scan_cell *c, uint32_t node, 
     /* its table is memory of the query as well */
     if (map_bytes(&c->at) > w->sc->mem_max || (c->n == c->room && !arrays(w, c, 2 * c->room)))
         return false;
+    assert(c->node);
     *at = c->n;
     c->node[c->n] = node;
     *ret = c->n++;

@@ -17,6 +17,7 @@ struct store_tuning {
 };
 extern struct store_tuning store_tuning;
 
+#define STORE_RETIRED    64u  /* journals that wait to be closed */
 #define STORE_GROUP_ROWS 256u /* most of a commit */
 #define STORE_MAGIC      0x73746f7265207631u
 
@@ -68,7 +69,7 @@ struct store {
     struct mutex upkeep; /* the prepared and the retired files */
     struct cond upkeep_cond;
     struct journal *next;
-    struct journal *retired[64];
+    struct journal *retired[STORE_RETIRED];
     uint32_t n_retired;
     bool upkeep_stop, prepared; /* prepared: next was made or could not be */
 

@@ -46,16 +46,6 @@ void read_arena(const struct store_view *v, struct arena *a)
     arena_init(a, v->s->conf.mem_query);
 }
 
-int no_memory(struct err *err)
-{
-    return err_set(err, -ENOMEM, "query: memory limit reached");
-}
-
-int cancelled(struct err *err)
-{
-    return err_set(err, -ECANCELED, "ended by the caller");
-}
-
 const struct target_key *target_of(const struct store_view *v, uint32_t target)
 {
     return target ? &TABLE(&v->h->target, struct head_target, target)->key : NULL;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <errno.h>
+
+#include "base/err.h"
 #include "storage/store_private.h"
 
 /* A moment of the head, and what was looked up in it. snap and s do not change; the rest is under
@@ -90,5 +93,13 @@ bool scope_selected(const struct store_view *v, const struct head_scope *sc,
 
 /* Temporary memory of a read: the pool of queries. */
 void read_arena(const struct store_view *v, struct arena *a);
-int no_memory(struct err *err);
-int cancelled(struct err *err);
+static inline int no_memory(struct err *err)
+{
+    (void)err_set(err, -ENOMEM, "query: memory limit reached");
+    return -ENOMEM;
+}
+static inline int cancelled(struct err *err)
+{
+    (void)err_set(err, -ECANCELED, "ended by the caller");
+    return -ECANCELED;
+}

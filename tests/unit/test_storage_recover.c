@@ -262,6 +262,21 @@ static void test_deleted_wal(void **state)
     fixture_deinit(&f);
 }
 
+/* Pages of a commit that failed may have reached the disk: what the next file does not acknowledge
+ * is not shown, and is no damage. */
+static void test_not_acknowledged(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fill(&f, 30, 5);
+    sql(&f, "journal/2.db", "UPDATE meta SET v = v - 1 WHERE k = 'after_lsn'");
+    fixture_open(&f, 0);
+    assert_int_equal(lost(&f), 0);
+    assert_int_equal(resend(&f, 30), 1);
+    fixture_deinit(&f);
+}
+
 /* A -wal of another journal: SQLite takes it, the sums do not. */
 static void test_swapped_wal(void **state)
 {
@@ -448,11 +463,17 @@ static void test_limits_of_the_day(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_files),      cmocka_unit_test(test_newer_format),
-        cmocka_unit_test(test_bad_row),         cmocka_unit_test(test_no_decode),
-        cmocka_unit_test(test_garbage_file),    cmocka_unit_test(test_deleted_wal),
-        cmocka_unit_test(test_swapped_wal),     cmocka_unit_test(test_flips),
-        cmocka_unit_test(test_lost_definition), cmocka_unit_test(test_limits_of_the_day),
+        cmocka_unit_test(test_many_files),
+        cmocka_unit_test(test_newer_format),
+        cmocka_unit_test(test_bad_row),
+        cmocka_unit_test(test_no_decode),
+        cmocka_unit_test(test_garbage_file),
+        cmocka_unit_test(test_deleted_wal),
+        cmocka_unit_test(test_swapped_wal),
+        cmocka_unit_test(test_not_acknowledged),
+        cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_lost_definition),
+        cmocka_unit_test(test_limits_of_the_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

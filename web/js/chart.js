@@ -5,7 +5,7 @@
  */
 import uPlot from '../vendor/uplot/uPlot.esm.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { mean, plotted, roundUp, runs } from './chartmath.js';
+import { mean, plotted, roundUp, runs, withSeconds } from './chartmath.js';
 import { percent, rate, rateUnit, sig3 } from './fmt.js';
 import { css } from './paint.js';
 import { clock, dateTime, day, span } from './time.js';
@@ -13,7 +13,8 @@ import { clock, dateTime, day, span } from './time.js';
 const RIBBON_PX = 4;
 const NEAR_PX = 7;
 const SMALLEST_DRAG_PX = 5;
-const EDGE_PX = 16; // half a time's text
+const EDGE_PX = 16; // half a time's text,
+const EDGE_SECONDS_PX = 24; // with seconds
 const STEP = 0.01; // of the width, for the arrow keys
 const LEAST_RANGE = 0.002; // of the width: what can be dragged
 
@@ -89,8 +90,12 @@ export function createChart(on) {
             gap: 8,
             space: 70,
             grid: { show: false },
-            values: (/** @type {any} */ p, /** @type {number[]} */ at) =>
-              at.map((s) => (cutOff(p, s) ? '' : w1 - w0 >= 3 * 86400e3 ? day(s * 1000, utc).slice(5) : clock(s * 1000, utc, w1 - w0 < 5 * 60e3))),
+            values: (/** @type {any} */ p, /** @type {number[]} */ at) => {
+              const seconds = withSeconds(at);
+              return at.map((s) =>
+                cutOff(p, s, seconds) ? '' : w1 - w0 >= 3 * 86400e3 ? day(s * 1000, utc).slice(5) : clock(s * 1000, utc, seconds),
+              );
+            },
           },
           {
             ...axis,
@@ -108,10 +113,11 @@ export function createChart(on) {
       host,
     );
   }
-  /** Would a time's text run out of the chart? @param {any} p @param {number} s */
-  const cutOff = (p, s) => {
-    const x = p.valToPos(s, 'x');
-    return x < EDGE_PX - 30 || x > p.width - 52 - EDGE_PX;
+  /** Would a time's text run out of the chart? @param {any} p @param {number} s @param {boolean} seconds */
+  const cutOff = (p, s, seconds) => {
+    const x = p.valToPos(s, 'x'),
+      edge = seconds ? EDGE_SECONDS_PX : EDGE_PX;
+    return x < edge - 30 || x > p.width - 52 - edge;
   };
   /** A bucket alone between two gaps has no line: it gets a point. @param {any} _ @param {number} _s @param {number} i0 @param {number} i1 */
   function single(_, _s, i0, i1) {

@@ -66,6 +66,9 @@ export function roundUp(x) {
   return 10 * p;
 }
 
+/** Do the times on an axis need seconds, so that no two of them read alike? @param {number[]} at seconds */
+export const withSeconds = (at) => at.some((s) => s % 60 !== 0);
+
 /**
  * Window of the chart for a range: a relative range is its own window; an absolute one stands in the
  * window shown before if that holds it and is not too wide, else in one three times as wide.

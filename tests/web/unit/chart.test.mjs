@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { mean, plotted, roundUp, runs, widthOf, windowFor } from '../../../web/js/chartmath.js';
+import { mean, plotted, roundUp, runs, widthOf, windowFor, withSeconds } from '../../../web/js/chartmath.js';
 import { shares } from '../../../web/js/shares.js';
 
 const cpu = { id: '', name: 'cpu', unit: 'nanoseconds', kind: 'sum' };
@@ -63,4 +63,11 @@ test('unknown loss is not zero', () => {
   assert.equal(shares(quality({ sources: 0 }), 0).lost, null);
   assert.equal(shares(quality({ coveredNs: null }), 8e9).covered, null);
   assert.equal(shares(quality({}), 8e9).unsymbolised, null);
+});
+
+test('times on the axis: seconds where ticks are closer than a minute', () => {
+  assert.equal(withSeconds([0, 30, 60, 90]), true);
+  assert.equal(withSeconds([15]), true);
+  assert.equal(withSeconds([60, 120, 180]), false);
+  assert.equal(withSeconds([]), false);
 });

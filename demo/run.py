@@ -158,8 +158,9 @@ class Api:
 
     def top(self, selector, since_ns):
         """Rows (name, self, samples) of the demo's largest functions, and its total; or None."""
+        # "now" is the last whole second, which may lie before what began within this one
         answer = self.get("/api/v1/top", q=selector, sort="self", limit=3,
-                          **{"from": f"{since_ns}ns", "to": "now"})
+                          **{"from": f"{since_ns}ns", "to": "now+1s"})
         if not answer.get("total") or answer["total"] == "0":
             return None
         names = function_names(answer)
@@ -335,7 +336,7 @@ class Run:
             say(f"the three largest functions of the demo, of {samples} samples:")
             for name, value in rows:
                 print(f"          {100 * value / total:5.1f} %  {name}", flush=True)
-        query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-5m"})
+        query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-1m"})
         say(f"look at it:   {self.api.base}/?{query}")
         say("Ctrl-C stops all three")
         while True:

@@ -8,6 +8,7 @@ answers must agree; also after the agent was killed, stopped, or kept from its s
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -300,6 +301,19 @@ class Run(unittest.TestCase):
         self.check_books(status, batches, told)
         ranges = [d for b in batches for d in b.dropped]
         self.assertEqual(sum(last - first + 1 for first, last in ranges), n)
+
+
+class Check(unittest.TestCase):
+    def test_self_test(self):
+        """The stacks of a known spin are right, once its tables are built."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([AGENT, "check", "--state-dir", folder], capture_output=True,
+                                  text=True, timeout=60, check=False)
+        self.assertIn(done.returncode, (0, 1), done.stdout)
+        right, of = map(int, re.search(r"self_test +ok +(\d+) of (\d+) stacks", done.stdout).groups())
+        print(f"self test: {right} of {of}")
+        self.assertGreater(of, 10)
+        self.assertGreaterEqual(right, 0.95 * of)
 
 
 class NoRights(unittest.TestCase):

@@ -184,6 +184,10 @@ static int open_range(struct query *q, const struct query_ask *ask, struct query
     else
         from_moves = to_moves;
     q->head.relative = from_moves || to_moves;
+    /* now is the last whole second: a range that begins in the one that runs ends with it */
+    if (to_moves && !from_moves && range->t0.v >= range->t1.v &&
+        query_now(range->t0).v == range->t1.v && range->t0.v < q->conf.now.v)
+        range->t1.v += NS_PER_S;
     if (range->t0.v >= range->t1.v || !interval_len(*range, &len))
         return query_fail(e, -EINVAL, QUERY_BAD_RANGE, "from",
                           "from (%lld ns) is not before to (%lld ns)", (long long)range->t0.v,

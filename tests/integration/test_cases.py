@@ -528,5 +528,22 @@ class S06AlmostNoTime(Case):
         self.ask("flamegraph", 'cpu{service="s06"}', seconds=0, status=400)
 
 
+class FromThisSecondToNow(Case):
+    """A program that began a moment ago asks for what it did so far."""
+
+    def test_from_the_running_second(self):
+        for _ in range(20):
+            a = self.server.get("/api/v1/top", q="cpu", to="now",
+                                **{"from": f"{time.time_ns() - 1000}ns"})
+            self.assertEqual(a.status, 200, a.body)
+            self.assertIsNone(a.json()["total"])
+            time.sleep(0.07)
+
+    def test_from_the_future_is_refused_or_empty(self):
+        a = self.server.get("/api/v1/top", q="cpu", to="now",
+                            **{"from": f"{time.time_ns() + 5 * S}ns"})
+        self.assertEqual(a.code, "bad_range")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -262,7 +262,8 @@ struct reading {
     unsigned line;
     const char *refused; /* why a line was not given to the parser */
     struct err *err;
-    int r;
+    int r;        /* of a value that was refused */
+    int unread_r; /* of the file */
 };
 
 static void place(const struct reading *rd, char *ret, size_t n)
@@ -273,16 +274,26 @@ static void place(const struct reading *rd, char *ret, size_t n)
     (void)snprintf(ret, n, "%s:%u: ", len > 60 ? rd->path + len - 60 : rd->path, rd->line);
 }
 
-/* inih asks for one line at a time; it gives no line numbers and silently splits long lines. */
+/* inih asks for one line at a time; it gives no line numbers, silently splits long lines and takes
+ * a NUL for their end. */
 static char *read_line(char *to, int n, void *ctx)
 {
     struct reading *rd = ctx;
     size_t len;
 
-    if (rd->refused || !fgets(to, n, rd->f))
+    if (rd->refused)
         return NULL;
+    memset(to, 1, (size_t)n); /* the last NUL is then the one that fgets wrote */
+    if (!fgets(to, n, rd->f)) {
+        rd->unread_r = ferror(rd->f) ? -errno : 0;
+        return NULL;
+    }
     rd->line++;
     len = strlen(to);
+    if (to + len != memrchr(to, '\0', (size_t)n)) {
+        rd->refused = "a NUL byte in the line";
+        return NULL;
+    }
     if (len + 1 == (size_t)n && to[len - 1] != '\n' && !feof(rd->f)) {
         rd->refused = "the line is too long";
         return NULL;
@@ -323,6 +334,8 @@ int conf_read(const struct conf *c, const char *path, struct err *err)
     (void)fclose(rd.f);
     if (rd.r < 0)
         return rd.r;
+    if (rd.unread_r < 0) /* a directory, for instance */
+        return err_set(err, rd.unread_r, "%s: %s", path, strerrordesc_np(-rd.unread_r));
     if (rd.refused || bad_line != 0) {
         if (!rd.refused && bad_line > 0)
             rd.line = (unsigned)bad_line;

@@ -40,17 +40,22 @@ static int teardown(void **state)
     return 0;
 }
 
-static int read_text(const char *text, struct err *err)
+static int read_bytes(const char *text, size_t n, struct err *err)
 {
     char path[] = "/tmp/strata_conf_XXXXXX";
     int fd = mkstemp(path), r;
 
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    assert_int_equal(write(fd, text, n), (ssize_t)n);
     (void)close(fd);
     r = conf_read(&conf, path, err);
     (void)unlink(path);
     return r;
+}
+
+static int read_text(const char *text, struct err *err)
+{
+    return read_bytes(text, strlen(text), err);
 }
 
 static void defaults(void **state)
@@ -125,6 +130,22 @@ static void no_file(void **state)
     (void)state;
     assert_int_equal(conf_read(&conf, "/nonexistent/x.ini", &err), -ENOENT);
     assert_string_equal(err.msg, "/nonexistent/x.ini: No such file or directory");
+    err = (struct err){};
+    assert_int_equal(conf_read(&conf, "/tmp", &err), -EISDIR);
+    assert_string_equal(err.msg, "/tmp: Is a directory");
+}
+
+static void nul_in_a_line(void **state)
+{
+    static const char text[] = "[a]\nname = x\0y", last[] = "[a]\nname = x\0";
+    struct err err = {};
+
+    (void)state;
+    assert_true(read_bytes(text, sizeof text - 1, &err) < 0);
+    assert_non_null(strstr(err.msg, ":2: a NUL byte in the line"));
+    err = (struct err){};
+    assert_true(read_bytes(last, sizeof last - 1, &err) < 0);
+    assert_non_null(strstr(err.msg, ":2: a NUL byte in the line"));
 }
 
 static void assignments(void **state)
@@ -166,8 +187,8 @@ static void help_and_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(defaults), TEST(file_is_read), TEST(refusals_name_the_place),
-        TEST(no_file),  TEST(assignments),  TEST(help_and_table),
+        TEST(defaults),      TEST(file_is_read), TEST(refusals_name_the_place), TEST(no_file),
+        TEST(nul_in_a_line), TEST(assignments),  TEST(help_and_table),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,8 @@ static const struct cap {
     {"cap_sys_ptrace", CAP_SYS_PTRACE, BPF_PROBE_DEGRADED,
      "without CAP_SYS_PTRACE only this user's own processes have mappings; others stop at nomap"},
     {"cap_checkpoint_restore", CAP_CHECKPOINT_RESTORE, BPF_PROBE_DEGRADED,
-     "without CAP_CHECKPOINT_RESTORE deleted files have no unwind table"},
+     "without CAP_CHECKPOINT_RESTORE deleted files, and new ones without a build id, have no unwind "
+     "table"},
     {"cap_dac_read_search", CAP_DAC_READ_SEARCH, BPF_PROBE_DEGRADED,
      "without CAP_DAC_READ_SEARCH files closed to this user have no unwind table"},
     {"cap_syslog", CAP_SYSLOG, BPF_PROBE_DEGRADED,

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -37,32 +39,84 @@ static const char *open_why(int code)
 }
 
 /* Through map_files, which reaches deleted files and other mount namespaces. The link is looked at
- * first: opening a device would do something to it. */
-static struct binary *open_mapped(const struct procmaps_of *of, const struct procread_map *m,
-                                  const char **ret_why)
+ * first: opening a device would do something to it. A descriptor, or negative errno. */
+static int open_map_file(const struct procmaps_of *of, const struct procread_map *m)
 {
     char path[128];
-    struct binary *b = NULL;
     struct stat st;
     int fd;
 
     (void)snprintf(path, sizeof path, "%.48s/%u/map_files/%" PRIx64 "-%" PRIx64, of->proc, of->pid,
                    m->start, m->end);
-    if (stat(path, &st) < 0) {
-        *ret_why = open_why(errno);
-        return NULL;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        *ret_why = open_why(EINVAL);
-        return NULL;
-    }
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return fd < 0 ? -errno : fd;
+}
+
+static bool same_file(const struct procread_map *m, const struct stat *st)
+{
+    char dev[32];
+
+    (void)snprintf(dev, sizeof dev, "%02x:%02x", major(st->st_dev), minor(st->st_dev));
+    return m->ino == st->st_ino && str_eq(m->dev, str_c(dev));
+}
+
+/* By its name in the process's root, for want of CAP_CHECKPOINT_RESTORE: another file may have that
+ * name now. ret_known: it is the one that is mapped. */
+static int open_name(const struct procmaps_of *of, const struct procread_map *m, bool *ret_known)
+{
+    char path[PATH_MAX + 128];
+    struct stat st;
+    int at, fd = -1, e;
+
+    (void)snprintf(path, sizeof path, "%.48s/%u/root%.*s", of->proc, of->pid, STR_ARG(m->path));
+    at = open(path, O_PATH | O_CLOEXEC); /* does nothing to a device */
+    if (at < 0)
+        return -errno;
+    if (fstat(at, &st) < 0 || !S_ISREG(st.st_mode)) {
+        close(at);
+        return -EINVAL;
+    }
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", at);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    e = errno;
+    close(at);
+    *ret_known = same_file(m, &st);
+    return fd < 0 ? -e : fd;
+}
+
+static bool has_build_id(const struct binary *b, const uint8_t *id, uint8_t id_len)
+{
+    return id_len && b->id_kind == BIN_ID_GNU && b->id_len == id_len &&
+           memcmp(b->id_bytes, id, id_len) == 0;
+}
+
+static struct binary *open_mapped(const struct procmaps_of *of, const struct procread_map *m,
+                                  const uint8_t *id, uint8_t id_len, const char **ret_why)
+{
+    struct binary *b = NULL;
+    bool known = true;
+    int fd = open_map_file(of, m);
+
+    if ((fd == -EPERM || fd == -EACCES) && !m->deleted) {
+        int named = open_name(of, m, &known);
+
+        fd = named >= 0 ? named : fd;
+    }
     if (fd < 0) {
-        *ret_why = open_why(errno);
+        *ret_why = open_why(-fd);
         return NULL;
     }
     if (binary_open(fd, m->path, m->deleted, &b, NULL) < 0) {
         *ret_why = "open: failed";
+        return NULL;
+    }
+    if (!known && !has_build_id(b, id, id_len)) {
+        *ret_why = open_why(EPERM);
+        binary_unref(b);
         return NULL;
     }
     return b;
@@ -111,7 +165,7 @@ static void resolve(const struct procmaps_of *of, const struct procread_map *m, 
         if (id_len)
             b = binary_by_build_id(id, id_len);
         if (!b)
-            b = open_mapped(of, m, &why);
+            b = open_mapped(of, m, id, id_len, &why);
     }
     set_binary(of, pm, b, why);
 }

@@ -33,15 +33,15 @@
 struct entry {
     struct proc p;             /* first: callers hold it */
     struct entry *older;       /* the same pid before */
-    struct entry *next, *prev; /* all entries */
-    struct entry *next_dirty;
+    struct entry *next, *prev; /* of the living, or of the dead */
+    struct entry *next_dirty, *next_work;
     struct procmaps maps; /* p.map and p.n_map show it */
     uint32_t threads;
     int64_t born;    /* FORK, or 0: before us */
     int64_t read_at; /* /proc was read; 0: not yet */
     int64_t died;
     int64_t rescan_due, rescan_wait; /* 0: none asked for */
-    bool need_identity, need_facts, need_check, dirty, gone_told;
+    bool need_identity, need_facts, need_check, dirty, has_work;
     struct arena texts;
 };
 
@@ -49,12 +49,15 @@ struct proc_table {
     struct proc_conf conf;
     char *proc;
     struct map by_pid; /* -> newest struct entry * */
-    struct entry *all, *dirty;
-    struct map services; /* hash of each name */
+    struct entry *living, *dirty;
+    struct entry *dead, *last_dead; /* in the order of dying */
+    struct entry *untold;           /* the first dead one that is still published */
+    struct entry *work, *last_work; /* something to read or check; so that a drain costs what
+                                     * happened, not what there is */
+    struct map services;            /* hash of each name */
     uint64_t last_serial;
     int64_t lost_at, checked_at, rescan_second, now;
     uint32_t rescans_in_second;
-    bool pending; /* some entry has something to read or check */
     struct proc_stats stats;
 };
 
@@ -137,14 +140,28 @@ static struct entry *entry_new(struct proc_table *t, uint32_t pid, int64_t born)
     arena_init(&e->texts, (size_t)64 << 10);
     e->older = entry_of(*slot);
     *slot = (uint64_t)(uintptr_t)e;
-    e->next = t->all;
-    if (t->all)
-        t->all->prev = e;
-    t->all = e;
+    e->next = t->living;
+    if (t->living)
+        t->living->prev = e;
+    t->living = e;
     t->stats.processes++;
     return e;
 }
 
+static void put_work(struct proc_table *t, struct entry *e)
+{
+    if (e->has_work)
+        return;
+    e->has_work = true;
+    e->next_work = NULL;
+    if (t->last_work)
+        t->last_work->next_work = e;
+    else
+        t->work = e;
+    t->last_work = e;
+}
+
+/* The oldest of the dead. */
 static void forget(struct proc_table *t, struct entry *e)
 {
     struct entry *n = newest(t, e->p.tgid);
@@ -160,12 +177,13 @@ static void forget(struct proc_table *t, struct entry *e)
         if (n)
             n->older = e->older;
     }
-    if (e->prev)
-        e->prev->next = e->next;
+    t->dead = e->next;
+    if (t->dead)
+        t->dead->prev = NULL;
     else
-        t->all = e->next;
-    if (e->next)
-        e->next->prev = e->prev;
+        t->last_dead = NULL;
+    if (t->untold == e)
+        t->untold = e->next;
     entry_free(e);
 }
 
@@ -189,6 +207,21 @@ static void die(struct proc_table *t, struct entry *e, int64_t now)
     e->died = now;
     t->stats.processes--;
     t->stats.maps -= e->p.n_map;
+    if (e->prev)
+        e->prev->next = e->next;
+    else
+        t->living = e->next;
+    if (e->next)
+        e->next->prev = e->prev;
+    e->next = NULL;
+    e->prev = t->last_dead;
+    if (t->last_dead)
+        t->last_dead->next = e;
+    else
+        t->dead = e;
+    t->last_dead = e;
+    if (!t->untold)
+        t->untold = e;
 }
 
 const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr)
@@ -362,7 +395,7 @@ void proc_scan(struct proc_table *t, int64_t now)
             scan_one(t, (uint32_t)pid, now);
         } else {
             e->need_check = true;
-            t->pending = true;
+            put_work(t, e);
             if (read_maps(t, e))
                 mark_dirty(t, e);
         }
@@ -429,7 +462,7 @@ static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
     e->need_facts = !parent;
     if (parent)
         share_parent(t, e, parent);
-    t->pending = true;
+    put_work(t, e);
     mark_dirty(t, e);
 }
 
@@ -437,7 +470,7 @@ static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_
 {
     e->need_facts = true;
     e->p.flags |= TARGET_EXEC;
-    t->pending = true;
+    put_work(t, e);
     if (ev->t <= e->read_at)
         return;
     procmaps_clear(&e->maps);
@@ -462,7 +495,7 @@ static void on_thread_exit(struct proc_table *t, struct entry *e, const struct p
     /* counting may drift by what a scan saw too: /proc decides */
     if (e->threads <= 1 || ev->tid == ev->pid) {
         e->need_check = true;
-        t->pending = true;
+        put_work(t, e);
     }
 }
 
@@ -525,48 +558,54 @@ void proc_missed(struct proc_table *t, struct proc *p, int64_t now)
     if (p->dead || p->kthread || e->rescan_due)
         return;
     e->rescan_due = now + e->rescan_wait;
-    t->pending = true;
+    put_work(t, e);
+}
+
+/* What is to be read of e; at most READS_PER_TICK in all. */
+static void do_work(struct proc_table *t, struct entry *e, int64_t now, uint32_t *reads)
+{
+    if (*reads < READS_PER_TICK && (e->need_identity || e->need_facts)) {
+        ++*reads;
+        read_pending(t, e, now);
+    }
+    if (*reads < READS_PER_TICK && e->need_check && !e->p.dead) {
+        ++*reads;
+        check_alive(t, e, now);
+    }
+    if (e->rescan_due && e->rescan_due <= now && !e->p.dead)
+        rescan(t, e, now);
 }
 
 void proc_tick(struct proc_table *t, int64_t now)
 {
+    struct entry *next, *e;
     uint32_t reads = 0;
-    bool look = t->pending, left = false, check_all = now - t->checked_at >= CHECK_ALL_NS;
-    struct entry *next;
 
     t->now = now;
     if (t->lost_at && now - t->lost_at >= LOST_RESCAN_NS / 5) {
         t->lost_at = 0;
         t->stats.rescans++;
         proc_scan(t, now);
-        look = true;
     }
-    if (check_all)
+    if (now - t->checked_at >= CHECK_ALL_NS) {
         t->checked_at = now;
-    for (struct entry *e = t->all; e; e = next) {
-        next = e->next;
-        if (e->p.dead) {
-            if (now - e->died >= PROC_LINGER_NS && !e->dirty)
-                forget(t, e);
-            continue;
+        for (e = t->living; e; e = e->next) {
+            e->need_check |= !e->need_identity;
+            put_work(t, e);
         }
-        if (check_all && !e->need_identity)
-            e->need_check = true;
-        if (!look && !check_all)
-            continue;
-        if (reads < READS_PER_TICK && (e->need_identity || e->need_facts)) {
-            reads++;
-            read_pending(t, e, now);
-        }
-        if (reads < READS_PER_TICK && e->need_check && !e->p.dead) {
-            reads++;
-            check_alive(t, e, now);
-        }
-        if (e->rescan_due && e->rescan_due <= now && !e->p.dead)
-            rescan(t, e, now);
-        left |= e->need_identity || e->need_facts || e->need_check || e->rescan_due;
     }
-    t->pending = left;
+    e = t->work;
+    t->work = t->last_work = NULL;
+    for (; e; e = next) {
+        next = e->next_work;
+        e->has_work = false;
+        if (!e->p.dead)
+            do_work(t, e, now, &reads);
+        if (!e->p.dead && (e->need_identity || e->need_facts || e->need_check || e->rescan_due))
+            put_work(t, e);
+    }
+    while (t->dead && now - t->dead->died >= PROC_LINGER_NS && !t->dead->dirty)
+        forget(t, t->dead);
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -606,13 +645,10 @@ struct proc *proc_next_changed(struct proc_table *t)
 
 bool proc_next_gone(struct proc_table *t, uint32_t *ret_tgid)
 {
-    for (struct entry *e = t->all; e; e = e->next) {
-        const struct entry *n;
+    while (t->untold && t->now - t->untold->died >= UNPUBLISH_AFTER_NS) {
+        const struct entry *e = t->untold, *n = newest(t, e->p.tgid);
 
-        if (!e->p.dead || e->gone_told || t->now - e->died < UNPUBLISH_AFTER_NS)
-            continue;
-        e->gone_told = true;
-        n = newest(t, e->p.tgid);
+        t->untold = e->next;
         if (n != e && n && !n->p.dead)
             continue; /* the pid was published anew */
         *ret_tgid = e->p.tgid;
@@ -623,10 +659,8 @@ bool proc_next_gone(struct proc_table *t, uint32_t *ret_tgid)
 
 struct proc *proc_next(struct proc_table *t, struct proc *pos)
 {
-    struct entry *e = pos ? ((struct entry *)pos)->next : t->all;
+    struct entry *e = pos ? ((struct entry *)pos)->next : t->living;
 
-    while (e && e->p.dead)
-        e = e->next;
     return e ? &e->p : NULL;
 }
 
@@ -635,16 +669,22 @@ void proc_get_stats(const struct proc_table *t, struct proc_stats *ret)
     *ret = t->stats;
 }
 
+static void free_all(struct entry *e)
+{
+    struct entry *next;
+
+    for (; e; e = next) {
+        next = e->next;
+        entry_free(e);
+    }
+}
+
 struct proc_table *proc_free(struct proc_table *t)
 {
     if (!t)
         return NULL;
-    while (t->all) {
-        struct entry *e = t->all;
-
-        t->all = e->next;
-        entry_free(e);
-    }
+    free_all(t->living);
+    free_all(t->dead);
     map_deinit(&t->by_pid);
     map_deinit(&t->services);
     free(t->proc);

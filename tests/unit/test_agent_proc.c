@@ -390,12 +390,50 @@ static void many_services(void **state)
     }
 }
 
+/* Of twenty every other one dies, some later than others: each is told once and forgotten in its
+ * turn; the others stay. */
+static void many_deaths(void **state)
+{
+    uint32_t tgid = 0, told = 0, alive = 0;
+
+    (void)state;
+    for (uint32_t pid = 100; pid < 120; pid++)
+        make(pid, 200, "", 0);
+    proc_scan(t, now);
+    for (uint32_t pid = 100; pid < 120; pid += 2) {
+        if (pid == 110)
+            now += 10 * S;
+        gone(pid);
+        event(PERFMAP_EXIT, pid, pid, 1);
+        proc_tick(t, now);
+    }
+    while (proc_next_gone(t, &tgid)) /* those of 10 s ago */
+        assert_int_equal(tgid, 100 + 2 * told++);
+    assert_int_equal(told, 5);
+    proc_tick(t, now + S);
+    while (proc_next_gone(t, &tgid))
+        assert_int_equal(tgid, 100 + 2 * told++);
+    assert_int_equal(told, 10);
+    for (struct proc *p = proc_next(t, NULL); p; p = proc_next(t, p))
+        alive += p->tgid % 2;
+    assert_int_equal(alive, 10);
+    while (proc_next_changed(t))
+        ;
+    proc_tick(t, now + 55 * S);
+    assert_null(proc_find(t, 108));
+    assert_non_null(proc_find(t, 110));
+    proc_tick(t, now + 61 * S);
+    assert_null(proc_find(t, 118));
+    assert_non_null(proc_find(t, 119));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        T(scan),        T(overlaps), T(fork_and_exec),   T(last_thread), T(reuse),
-        T(old_records), T(unseen),   T(found_by_sample), T(rescans),     T(many_services)};
+    const struct CMUnitTest tests[] = {T(scan),          T(overlaps),        T(fork_and_exec),
+                                       T(last_thread),   T(reuse),           T(old_records),
+                                       T(unseen),        T(found_by_sample), T(rescans),
+                                       T(many_services), T(many_deaths)};
     int r;
 
     if (!mkdtemp(root))

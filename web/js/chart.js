@@ -18,6 +18,15 @@ const EDGE_SECONDS_PX = 24; // with seconds
 const STEP = 0.01; // of the width, for the arrow keys
 const LEAST_RANGE = 0.002; // of the width: what can be dragged
 
+/* seconds between two times on the axis: uPlot's own know no 2 min, so that a narrow chart had one time */
+const MIN = 60,
+  HOUR = 3600,
+  DAY = 86400;
+const TICKS = [1, 2, 5, 10, 15, 30]
+  .concat([1, 2, 5, 10, 15, 30].map((x) => x * MIN))
+  .concat([1, 2, 3, 4, 6, 8, 12].map((x) => x * HOUR))
+  .concat([1, 2, 3, 7, 14, 28, 60, 120, 240, 365].map((x) => x * DAY));
+
 /** @param {{onRange: (a: number, b: number) => void, onClear: () => void}} on milliseconds */
 export function createChart(on) {
   const el = document.createElement('figure');
@@ -89,6 +98,7 @@ export function createChart(on) {
             size: 23,
             gap: 8,
             space: 70,
+            incrs: TICKS,
             grid: { show: false },
             values: (/** @type {any} */ p, /** @type {number[]} */ at) => {
               const seconds = withSeconds(at);

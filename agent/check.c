@@ -138,7 +138,7 @@ struct self_test {
     struct proc_table *procs;
     struct source_cpu *cpu;
     struct names *names;
-    uint32_t tgid;
+    uint32_t tgid, tid;
     int64_t from, to; /* of the spin, CLOCK_MONOTONIC; samples beside it are of other code */
     uint64_t samples, whole, named;
 };
@@ -174,7 +174,9 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns at)
     const uint64_t *user = ev->w + ev->nk;
 
     (void)at;
-    if (ev->tgid != t->tgid || (int64_t)ev->t_ns < t->from || (int64_t)ev->t_ns >= t->to)
+    /* this thread's: another one of ours builds tables */
+    if (ev->tgid != t->tgid || ev->tid != t->tid || (int64_t)ev->t_ns < t->from ||
+        (int64_t)ev->t_ns >= t->to)
         return;
     t->samples++;
     t->whole += ev->stop == SA_S_END;
@@ -223,6 +225,7 @@ static int self_test(struct self_test *t, struct source_account *ret, struct err
     int64_t end;
 
     t->tgid = (uint32_t)getpid();
+    t->tid = (uint32_t)gettid();
     t->names = names_new(&nc);
     t->procs = proc_new(&pc);
     TRY(perfmap_open(&t->perfmap, err));

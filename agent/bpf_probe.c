@@ -59,19 +59,18 @@ static ssize_t slurp(const char *path, char *ret, size_t size)
     return n;
 }
 
-static uint64_t effective_caps(void)
+static bool effective_caps(uint64_t *ret)
 {
     char text[8192];
     const char *at;
-    uint64_t caps = 0;
 
     if (slurp("/proc/self/status", text, sizeof text) < 0)
-        return 0;
+        return false;
     at = strstr(text, "CapEff:\t");
     if (!at)
-        return 0;
+        return false;
     at += 8;
-    return str_hex64((struct str){at, strcspn(at, "\n")}, &caps) ? caps : 0;
+    return str_hex64((struct str){at, strcspn(at, "\n")}, ret);
 }
 
 static const struct cap {
@@ -95,8 +94,13 @@ static const struct cap {
 
 static uint64_t probe_caps(struct bpf_probe *p)
 {
-    uint64_t have = effective_caps();
+    uint64_t have = 0;
 
+    if (!effective_caps(&have)) { /* not "no rights": nothing at all can be seen */
+        add(p, "proc", BPF_PROBE_IMPOSSIBLE, "mount /proc", "%s",
+            "/proc/self/status cannot be read: no process could be seen");
+        return 0;
+    }
     if (have >> CAP_SYS_ADMIN & 1) /* CAP_BPF and CAP_PERFMON were split from it */
         have |= UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON |
                 UINT64_C(1) << CAP_CHECKPOINT_RESTORE;

@@ -341,6 +341,15 @@ class NoRights(unittest.TestCase):
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertRegex(done.stderr, r"no BPF here: cap_bpf: .*CAP_BPF.*; .*root")
 
+    def test_without_proc(self):
+        done = subprocess.run(["unshare", "-m", "sh", "-c", f"mount -t tmpfs tmpfs /proc && "
+                               f"exec {os.path.abspath(AGENT)} check"], capture_output=True,
+                              text=True, timeout=30, check=False)
+        if "unshare" in done.stderr or "mount" in done.stderr:
+            self.skipTest("no mount namespaces here")
+        self.assertEqual(done.returncode, 77, done.stdout)
+        self.assertIn("no BPF here: proc: /proc/self/status cannot be read", done.stdout)
+
     def test_settings(self):
         for setting, words in (("cpu.nosuch=1", "nosuch"), ("batch.interval=10", "suffix"),
                                ("cpu.ring=5000B", "power of two"), ("labels.cmdline=all", "masked"),

@@ -337,7 +337,8 @@ static int64_t read_names(const struct elfsym *s, const struct names *t, void *t
                     : binary_read(s->b, to, n, t->offset + at);
 }
 
-/* Names of one table, by their first bytes: aliases differ there (C1 and C2 of constructors). */
+/* Names of one table, by their first bytes: aliases differ there (C1 and C2 of constructors). The
+ * one with fewer underscores before it is what people call it: clone3, not __GI___clone3. */
 static int compare_names(const struct elfsym *s, uint32_t x, uint32_t y)
 {
     const struct names *t = &s->names[x >> 30];
@@ -346,6 +347,8 @@ static int compare_names(const struct elfsym *s, uint32_t x, uint32_t y)
     if (read_names(s, t, a, COMPARED, x & NAME_MASK) < 0 ||
         read_names(s, t, b, COMPARED, y & NAME_MASK) < 0)
         return 0;
+    if (strspn(a, "_") != strspn(b, "_"))
+        return strspn(a, "_") < strspn(b, "_") ? -1 : 1;
     return strcmp(a, b);
 }
 

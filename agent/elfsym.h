@@ -13,9 +13,10 @@
  * .dynsym and the PLT. A sorted array of 16 bytes per symbol is kept; names stay in the file and
  * are read when asked for. Files are strangers': bounded, checked, copied (elffile.h).
  *
- * At one address the symbol wins that has a size, then GLOBAL before WEAK before LOCAL, then by
- * name. A symbol reaches over its size; one of size 0 to the next symbol or its section's end.
- * Beyond that an address has no name: the nearest one before it would be a guess.
+ * At one address the symbol wins that has a size, then GLOBAL before WEAK before LOCAL, then the
+ * one with fewer leading underscores, then by name. A symbol reaches over its size; one of size 0
+ * to the next symbol or its section's end. Beyond that an address has no name: the nearest one
+ * before it would be a guess.
  *
  * Thread: owner only (the batch thread).
  */

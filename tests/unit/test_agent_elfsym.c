@@ -18,6 +18,17 @@
     return x * 3 + 1;
 }
 
+/* Three names of one function; by their bytes alone the first would win. */
+int shape_body(int x) __asm__("__GI___elfsym_shape");
+[[gnu::noinline]] int shape_body(int x)
+{
+    return x * 5 + 2;
+}
+int shape_a(int x) __asm__("__elfsym_shape");
+[[gnu::alias("__GI___elfsym_shape")]] int shape_a(int x);
+int shape_b(int x) __asm__("elfsym_shape");
+[[gnu::alias("__GI___elfsym_shape")]] int shape_b(int x);
+
 static struct binary *open_binary(const char *path)
 {
     struct err err = {};
@@ -298,11 +309,37 @@ static void one_content_one_binary(void **state)
     binary_sweep(INT64_MAX);
 }
 
+static void aliases(void **state)
+{
+    struct binary *b = open_binary("/proc/self/exe");
+    struct elfsym *s = NULL;
+    struct err err = {};
+    struct buf out;
+    uint32_t plain = 0;
+
+    (void)state;
+    assert_int_equal(shape_a(1), 7);
+    assert_int_equal(shape_b(1), 7);
+    assert_ok(elfsym_open(b, NULL, &s, &err), &err);
+    buf_init(&out, 65536);
+    for (uint32_t i = 0; i < elfsym_count(s); i++) {
+        buf_reset(&out);
+        assert_true(elfsym_name(s, i, &out));
+        plain += str_eq(buf_view(&out), STR("elfsym_shape"));
+        assert_false(str_ends(buf_view(&out), STR("__elfsym_shape")));
+    }
+    assert_int_equal(plain, 1);
+    buf_deinit(&out);
+    elfsym_close(s);
+    binary_unref(b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(against_nm), cmocka_unit_test(own_function),
-                                       cmocka_unit_test(plt), cmocka_unit_test(mutants),
-                                       cmocka_unit_test(one_content_one_binary)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(against_nm), cmocka_unit_test(own_function),
+        cmocka_unit_test(aliases),    cmocka_unit_test(plt),
+        cmocka_unit_test(mutants),    cmocka_unit_test(one_content_one_binary)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

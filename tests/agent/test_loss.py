@@ -21,6 +21,7 @@ class Loss(unittest.TestCase):
     def test_ring_full(self):
         burn = [subprocess.Popen([agent_lib.tool("burn"), "60"], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.DEVNULL) for _ in range(2)]
+        outer = time.monotonic()
         try:
             stat = agent_lib.Stackstat([p.pid for p in burn], "-p", PERIOD, "-r", 65536, "-s", 600)
             begin = time.monotonic()
@@ -32,6 +33,7 @@ class Loss(unittest.TestCase):
             wall = time.monotonic() - begin
             stat.proc.terminate()
             r = stat.finish()
+            outer = time.monotonic() - outer
         finally:
             for p in burn:
                 p.kill()
@@ -45,14 +47,18 @@ class Loss(unittest.TestCase):
         self.assertEqual(t["ring_full_ns"], t["ring_full"] * PERIOD)
         self.assertGreater(t["ring_full"], 500, "the ring was not too small")
         seen = t["busy_ns"] + t["idle_ns"] + t["missed_ns"] + t["missed_idle_ns"] + t["jitter_ns"]
-        self.assertAlmostEqual(seen / 1e9, wall * t["width"], delta=0.05 * wall * t["width"])
+        # it samples a little before it says so, and until it comes to see the signal: a busy machine
+        # takes its time for both
+        self.assertGreater(seen / 1e9, 0.95 * wall * t["width"])
+        self.assertLess(seen / 1e9, 1.05 * outer * t["width"])
 
     def test_excluded(self):
         burn = subprocess.Popen([agent_lib.tool("burn"), "60"], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL)
         try:
+            stat = agent_lib.Stackstat([burn.pid], "-p", PERIOD, "-x", "-s", 2)
             before = agent_lib.cpu_clock_ns(burn.pid)
-            r = agent_lib.Stackstat([burn.pid], "-p", PERIOD, "-x", "-s", 2).finish()
+            r = stat.finish()
             used = agent_lib.cpu_clock_ns(burn.pid) - before
         finally:
             burn.kill()

@@ -175,6 +175,10 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
     }
     r = journal_commit(s->current, row, n, s->acked_lsn, err);
     s->next_lsn += n;
+    if (r == 0 && !journal_there(s->current, s->journal_fd)) {
+        r = err_set(err, -EIO, "journal: the file being written was removed");
+        store_set_state(s, STORE_READ_ONLY, "files of the journal were removed while it ran");
+    }
     if (r != 0) {
         on_failure(s, r);
         return r;
@@ -421,6 +425,17 @@ static void join(pthread_t t)
     assert(r == 0);
 }
 
+/* Damage at the end of the last file can be told from its end by a file behind it that says up to
+ * where there were rows. Best effort: without it only less is noticed. */
+static void mark_end(struct store *s)
+{
+    struct journal *j = s->current && journal_rows(s->current) == 0 ? s->current : s->next;
+
+    if (j && !(j == s->current && s->current_dead) && atomic_load(&s->commits) > 0 &&
+        atomic_load(&s->state) != STORE_READ_ONLY)
+        (void)journal_mark(j, s->next_lsn, s->acked_lsn, NULL);
+}
+
 void commit_stop(struct store *s)
 {
     mutex_lock(&s->admit);
@@ -443,6 +458,7 @@ void commit_stop(struct store *s)
         join(s->upkeep_thread);
     for (uint32_t i = 0; i < s->n_retired; i++)
         (void)journal_close(s->retired[i]);
+    mark_end(s);
     s->next = journal_close(s->next);
     s->current = journal_close(s->current);
 }

@@ -354,6 +354,12 @@ static int undo(struct journal *j, struct err *err)
     return r == -ENOSPC || r == -ENOMEM ? r : -EIO;
 }
 
+static bool put_first(struct journal *j, uint64_t lsn, uint64_t after_lsn)
+{
+    return sqlite3_bind_int64(j->first, 1, (int64_t)lsn) == SQLITE_OK &&
+           sqlite3_bind_int64(j->first, 2, (int64_t)after_lsn) == SQLITE_OK && step(j->first);
+}
+
 int journal_commit(struct journal *j, const struct journal_row *row, size_t n, uint64_t after_lsn,
                    struct err *err)
 {
@@ -361,8 +367,7 @@ int journal_commit(struct journal *j, const struct journal_row *row, size_t n, u
     bool ok = step(j->begin);
 
     if (ok && j->rows == 0)
-        ok = sqlite3_bind_int64(j->first, 1, (int64_t)row[0].lsn) == SQLITE_OK &&
-             sqlite3_bind_int64(j->first, 2, (int64_t)after_lsn) == SQLITE_OK && step(j->first);
+        ok = put_first(j, row[0].lsn, after_lsn);
     for (size_t i = 0; ok && i < n; i++) {
         ok = insert(j, &row[i]);
         bytes += row[i].payload.n;
@@ -371,6 +376,14 @@ int journal_commit(struct journal *j, const struct journal_row *row, size_t n, u
         return undo(j, err);
     j->rows += n;
     j->bytes += bytes;
+    return 0;
+}
+
+int journal_mark(struct journal *j, uint64_t lsn, uint64_t after_lsn, struct err *err)
+{
+    assert(j->rows == 0);
+    if (!step(j->begin) || !put_first(j, lsn, after_lsn) || !step(j->commit))
+        return undo(j, err);
     return 0;
 }
 
@@ -389,6 +402,15 @@ uint64_t journal_bytes(const struct journal *j)
 uint64_t journal_rows(const struct journal *j)
 {
     return j->rows;
+}
+
+bool journal_there(const struct journal *j, int dir_fd)
+{
+    char db[32], wal[32];
+
+    (void)snprintf(db, sizeof db, "%" PRIu64 ".db", j->number);
+    (void)snprintf(wal, sizeof wal, "%" PRIu64 ".db-wal", j->number);
+    return faccessat(dir_fd, db, F_OK, 0) == 0 && faccessat(dir_fd, wal, F_OK, 0) == 0;
 }
 
 struct journal *journal_close(struct journal *j)
@@ -441,6 +463,25 @@ static bool has_wal(const char *path)
     return yes;
 }
 
+/* SQLite deletes the -wal of a database of no bytes, so one without its header is not shown to it.
+ */
+static int check_magic(const char *path, uint64_t number, struct err *err)
+{
+    static const char magic[16] = "SQLite format 3";
+    char b[sizeof magic] = {};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return err_set(err, errno == EACCES ? -EACCES : -EIO, "journal/%" PRIu64 ".db: open: %m",
+                       number);
+    n = pread(fd, b, sizeof b, 0);
+    (void)close(fd);
+    if (n != (ssize_t)sizeof b || memcmp(b, magic, sizeof b) != 0)
+        return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db: file is not a database", number);
+    return 0;
+}
+
 /*
  * Read-only and without locks (LOCK keeps others away), so that a file is read as it is, also in a
  * directory that cannot be written: the VFS "unix-none" lets a WAL be read through memory of our
@@ -451,10 +492,12 @@ static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct er
 {
     const int flags =
         SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_URI;
-    char *uri = uri_of(path, has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
     sqlite3 *db = NULL;
+    char *uri;
     int r;
 
+    TRY(check_magic(path, number, err));
+    uri = uri_of(path, has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
     if (!uri)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
     r = sqlite3_open_v2(uri, &db, flags, NULL);

@@ -48,12 +48,20 @@ struct journal_info {
 [[nodiscard]] int journal_commit(struct journal *j, const struct journal_row *row, size_t n,
                                  uint64_t after_lsn, struct err *err);
 
+/* The commit of a file without rows: lsn is the next that will be given, as journal_commit(). Files
+ * before it can then be seen to be whole. No row may follow. */
+[[nodiscard]] int journal_mark(struct journal *j, uint64_t lsn, uint64_t after_lsn,
+                               struct err *err);
+
 /* A commit that changes nothing that is read: is there room again? As journal_commit(). */
 [[nodiscard]] int journal_probe(struct journal *j, struct err *err);
 
 /* Bytes of payload in it. */
 uint64_t journal_bytes(const struct journal *j);
 uint64_t journal_rows(const struct journal *j);
+
+/* Its files still have their names: what is committed will be found. dir_fd: of the directory. */
+bool journal_there(const struct journal *j, int dir_fd);
 
 /* NULL is a no-op. Returns NULL. The file stays as it is. */
 struct journal *journal_close(struct journal *j);
@@ -72,6 +80,13 @@ typedef int journal_row_fn(void *ctx, const struct journal_row *row, bool ok, st
 /* All rows, by LSN. As journal_info(); -EBADMSG may come after some rows. */
 [[nodiscard]] int journal_read(const char *path, uint64_t number, journal_row_fn *fn, void *ctx,
                                struct err *err);
+
+/*
+ * Damage inside a -wal that SQLite passes over in silence: how many transactions end behind its
+ * first bad frame, and where that one is. Each but the last was synced before the next began; the
+ * last may be what a power cut tore. 0 for a sound or an unreadable file.
+ */
+uint32_t journal_behind(int dir_fd, const char *wal, uint64_t *ret_at);
 
 /* What column sum holds. */
 uint64_t journal_sum(uint64_t number, const struct journal_row *row);

@@ -34,8 +34,9 @@ struct file {
     struct journal_info info;
     int state; /* of journal_info() */
     struct err err;
-    int64_t wal; /* its size, -1: gone */
-    bool unused; /* prepared, never written: its -wal is there and empty */
+    int64_t wal;  /* its size, -1: gone */
+    bool unused;  /* prepared, never written: its -wal is there and empty */
+    bool no_rows; /* read to its end */
 };
 
 struct replay {
@@ -371,6 +372,34 @@ static uint64_t acknowledged(const struct replay *p, uint32_t i)
     return UINT64_MAX;
 }
 
+/*
+ * What was committed to the last file behind a damaged place of its -wal; of earlier files the next
+ * after_lsn tells it. The numbers of what is gone are not used again, which lets later starts see
+ * the gap.
+ */
+static void check_behind(struct replay *p, const struct file *f)
+{
+    struct err why = {};
+    uint64_t at = 0;
+    char wal[64];
+    uint32_t n;
+
+    if (p->skip_after != UINT64_MAX)
+        return;
+    (void)snprintf(wal, sizeof wal, "%" PRIu64 ".db-wal", f->number);
+    n = journal_behind(p->s->journal_fd, wal, &at);
+    if (n < 2)
+        return;
+    (void)err_set(&why, -EBADMSG,
+                  "journal/%s: damaged at byte %" PRIu64 ": %" PRIu32
+                  " transactions behind it are gone",
+                  wal, at, n);
+    lost(p, lost_between(p, store_now(p->s)), n, &why);
+    p->last_lsn += n;
+    if (p->rows == 0)
+        set_aside(p->s, f->number);
+}
+
 static int replay_file(struct replay *p, uint32_t i, struct err *err)
 {
     struct file *f = &p->file[i];
@@ -403,7 +432,10 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
         lost(p, lost_between(p, store_now(p->s)), 1, &why);
         if (r == -EBADMSG && p->rows == 0)
             set_aside(p->s, f->number);
+        return 0;
     }
+    f->no_rows = p->rows == 0;
+    check_behind(p, f);
     return 0;
 }
 
@@ -415,17 +447,21 @@ static void remove_name(const struct store *s, uint64_t number, const char *end)
     (void)unlinkat(s->journal_fd, name, 0);
 }
 
-/* Files that were prepared and never used, and what a killed preparation left. Their numbers are
- * not used again. */
+/* Files that were prepared and never used, marks of an earlier stop, and what a killed preparation
+ * left. Their numbers are not used again. */
 static void remove_unused(const struct replay *p)
 {
     static const char *const left[] = {".new", ".new-wal", ".new-journal", ".new-shm"};
+    bool later = false; /* a file behind says up to where LSNs were acknowledged */
 
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (p->file[i].unused) {
-            remove_name(p->s, p->file[i].number, ".db");
-            remove_name(p->s, p->file[i].number, ".db-wal");
+    for (uint32_t i = p->n; i-- > 0;) {
+        const struct file *f = &p->file[i];
+
+        if (f->unused || (later && f->state == 0 && f->info.used && f->no_rows)) {
+            remove_name(p->s, f->number, ".db");
+            remove_name(p->s, f->number, ".db-wal");
         }
+        later = later || (f->state == 0 && f->info.used);
     }
     for (uint32_t i = 0; i < p->n_left; i++) {
         for (size_t k = 0; k < sizeof left / sizeof *left; k++)

@@ -340,6 +340,108 @@ static void test_flips(void **state)
     }
 }
 
+static void flip(const struct fixture *f, const char *name, off_t at)
+{
+    unsigned char byte;
+    char path[128];
+    int fd;
+
+    path_of(f, name, path);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    (void)close(fd);
+}
+
+/* Damage in the last file, where no row of a later one shows the gap: SQLite reads up to it and
+ * says nothing. After a clean stop the mark tells, after a kill the transactions behind the place.
+ */
+static void test_end_of_last_file(void **state)
+{
+    static const off_t at[] = {3, 17, 30 + 24 + 100, 32 + 4120 * 5 + 50};
+
+    (void)state;
+    for (uint32_t clean = 0; clean < 2; clean++) {
+        for (uint32_t i = 0; i < sizeof at / sizeof *at; i++) {
+            struct fixture f;
+
+            fill(&f, 20, 1000);
+            assert_int_equal(files_in(&f, "journal", ".db-wal"), 2);
+            if (!clean) { /* a kill leaves no mark */
+                char path[128];
+
+                path_of(&f, "journal/2.db", path);
+                assert_int_equal(unlink(path), 0);
+                path_of(&f, "journal/2.db-wal", path);
+                assert_int_equal(unlink(path), 0);
+            }
+            flip(&f, "journal/1.db-wal", at[i]);
+            fixture_open(&f, STORE_PARTIAL);
+            assert_true(lost(&f) >= 10);
+            assert_true(resend(&f, 20) >= 10);
+            fixture_reopen(&f, STORE_PARTIAL); /* and stays told */
+            check_equal(&f);
+            fixture_deinit(&f);
+        }
+    }
+}
+
+/* SQLite deletes the -wal of an empty database, and with it the rows. */
+static void test_empty_database(void **state)
+{
+    struct fixture f;
+    char path[128];
+    struct stat before, after;
+
+    (void)state;
+    fill(&f, 8, 3);
+    path_of(&f, "journal/1.db-wal", path);
+    assert_int_equal(stat(path, &before), 0);
+    path_of(&f, "journal/1.db", path);
+    assert_int_equal(truncate(path, 0), 0);
+    fixture_open(&f, STORE_PARTIAL);
+    assert_int_equal(files_in(&f, "quarantine", "journal-1.db-wal"), 1);
+    path_of(&f, "quarantine", path);
+    {
+        DIR *d = opendir(path);
+        const struct dirent *e;
+
+        assert_non_null(d);
+        while ((e = readdir(d))) { // NOLINT(concurrency-mt-unsafe)
+            if (strstr(e->d_name, "db-wal")) {
+                assert_int_equal(fstatat(dirfd(d), e->d_name, &after, 0), 0);
+                assert_int_equal(before.st_size, after.st_size);
+            }
+        }
+        (void)closedir(d);
+    }
+    assert_true(resend(&f, 8) >= 3);
+    fixture_deinit(&f);
+}
+
+/* Files removed under a running server: what goes into them is not acknowledged. */
+static void test_removed_while_open(void **state)
+{
+    struct fixture f;
+    struct store_stats st;
+    char path[128];
+
+    (void)state;
+    fill(&f, 1, 1000);
+    fixture_open(&f, 0);
+    assert_int_equal(fixture_append(&f, 2, true, NULL), 0);
+    path_of(&f, "journal", path);
+    assert_int_equal(test_remove_tree(path), 0);
+    assert_true(fixture_append(&f, 3, false, NULL) < 0);
+    assert_true(fixture_append(&f, 3, false, NULL) < 0);
+    store_stats(f.s, &st);
+    assert_int_equal(st.state, STORE_READ_ONLY);
+    check_equal(&f); /* what was acknowledged stays readable */
+    fixture_deinit(&f);
+}
+
 /* ---- a definition that was lost ------------------------------------------------------------ */
 
 struct pair {
@@ -472,6 +574,9 @@ int main(void)
         cmocka_unit_test(test_swapped_wal),
         cmocka_unit_test(test_not_acknowledged),
         cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_end_of_last_file),
+        cmocka_unit_test(test_empty_database),
+        cmocka_unit_test(test_removed_while_open),
         cmocka_unit_test(test_lost_definition),
         cmocka_unit_test(test_limits_of_the_day),
     };

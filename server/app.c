@@ -342,7 +342,7 @@ static void *opener_main(void *arg)
                               .decode = ingest_replay,
                               .decode_ctx = a->ingest,
                               .keep_raw_ns = c->age_ns,
-                              .min_free = c->min_free,
+                              .min_free = c->min_free ? c->min_free : 1, /* 0: its default */
                               .max_unsealed = c->max_unsealed,
                               .mem_head = a->plan.head,
                               .mem_dict = a->plan.dict,

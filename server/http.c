@@ -321,6 +321,18 @@ static bool body_ok(struct http_req *r)
 
 /* ---- a request ----------------------------------------------------------------------------- */
 
+static void req_free(struct http_req *r)
+{
+    assert(r->magic == HTTP_REQ_MAGIC && r->state != HTTP_REQ_RUNNING);
+    if (r->conn)
+        http_conn_set(r->h, r->conn, HTTP_CONN_IDLE, NULL, 0);
+    body_free(r);
+    msg_reply_deinit(&r->r);
+    arena_deinit(&r->arena);
+    r->magic = 0;
+    free(r);
+}
+
 static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
     struct http *h = cls;
@@ -538,15 +550,9 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **req_cls,
     (void)mhd, (void)how;
     if (!r)
         return;
-    assert(r->magic == HTTP_REQ_MAGIC && r->state != HTTP_REQ_RUNNING);
+    assert(r->magic == HTTP_REQ_MAGIC);
     stats_add(h, r);
-    if (r->conn)
-        http_conn_set(h, r->conn, HTTP_CONN_IDLE, NULL, 0);
-    body_free(r);
-    msg_reply_deinit(&r->r);
-    arena_deinit(&r->arena);
-    r->magic = 0;
-    free(r);
+    req_free(r);
     *req_cls = NULL;
 }
 
@@ -562,10 +568,14 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
                           enum MHD_ConnectionNotificationCode code)
 {
     struct http *h = cls;
+    struct http_conn *c = *socket_context;
 
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (*socket_context)
-            http_conn_free(h, *socket_context);
+        /* a request that ended inside its headers is completed without a word to on_completed() */
+        if (c && c->req)
+            req_free(c->req);
+        if (c)
+            http_conn_free(h, c);
         *socket_context = NULL;
         return;
     }

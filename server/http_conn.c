@@ -11,6 +11,7 @@
 #include <linux/tcp.h> /* glibc's struct tcp_info ends before tcpi_bytes_received */
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
@@ -118,6 +119,7 @@ void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state sta
     c->state = state;
     c->req = req;
     c->bytes = bytes;
+    c->cut = false;
     c->since = mono_now();
     h->n_busy += is_busy(state);
     if (state == HTTP_CONN_QUERY && h->n_query++ == 0)
@@ -162,11 +164,32 @@ static bool is_late(const struct http *h, struct http_conn *c, mono_ns now)
     return false;
 }
 
+/*
+ * The peer ended its side inside a request, and all that it sent was read: the library, woken once
+ * for the bytes and the end together, may wait for more. Seen twice, so that a request whose last
+ * bytes are just being handled is not taken for one.
+ */
+static bool is_cut(struct http_conn *c)
+{
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+    bool before = c->cut;
+    int unread = 1;
+
+    c->cut = c->state == HTTP_CONN_RECEIVING && poll(&p, 1, 0) > 0 &&
+             p.revents & (POLLRDHUP | POLLHUP | POLLERR) && ioctl(c->fd, FIONREAD, &unread) == 0 &&
+             unread == 0;
+    return before && c->cut;
+}
+
 static void sweep(struct http *h)
 {
     mono_ns now = mono_now();
 
     for (struct http_conn *c = h->conn; c; c = c->next) {
+        if (is_cut(c)) {
+            (void)shutdown(c->fd, SHUT_RDWR);
+            continue;
+        }
         if (!is_late(h, c, now))
             continue;
         if (c->state == HTTP_CONN_DISCARDING)

@@ -42,6 +42,7 @@ struct http_conn {
     enum http_conn_state state;
     mono_ns since;        /* of the state; of ANSWERING and RECEIVING: start of counting time */
     uint64_t bytes;       /* received or to send, in this state */
+    bool cut;             /* when last looked at: inside a request, and nothing more will come */
     uint64_t mark;        /* bytes the kernel had received when the connection became idle */
     struct http_req *req; /* of it, NULL while idle */
     struct http_conn *prev, *next;

@@ -265,6 +265,31 @@ class Slow(unittest.TestCase):
             self.assertLess(time.monotonic() - begun, 5)
             c.close()
 
+    def test_cut_requests(self):
+        """Peers that go away inside a request: their connections end long before the request's
+        time, and nothing of them is kept."""
+        starts = (b"GET /%s HTTP/1.1\r\nHos" % (b"a" * 7000), b"GET /a",
+                  b"POST /api/v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                  + sb.MEDIA_TYPE.encode() + b"\r\nContent-Length: 100\r\n\r\nab")
+        with Server(settings={"ingest.connections_per_address": 4096,
+                              "ingest.request_time": "60s"}) as s:
+            def round_of(n):
+                for i in range(n):
+                    c = s.connect()
+                    c.sendall(starts[i % len(starts) if n < 1000 else 0])
+                    c.close()
+                end = time.monotonic() + 10
+                while s.metrics()["strata_http_connections"] > 1 and time.monotonic() < end:
+                    time.sleep(0.1)
+                self.assertLessEqual(s.metrics()["strata_http_connections"], 1)
+                with open(f"/proc/{s.process.pid}/statm", encoding="ascii") as f:
+                    return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+            round_of(30)
+            before = round_of(1000)
+            after = max(round_of(1000) for _ in range(2))
+            self.assertLess(after - before, 16 << 20)
+
     def test_connections_per_address(self):
         with Server(settings={"ingest.connections_per_address": 4}) as s:
             held = [s.connect() for _ in range(4)]

@@ -155,6 +155,18 @@ class Stop(unittest.TestCase):
                                  (200, "duplicate" if again else "stored"))
                 self.assertEqual(s.stop(), 0)
 
+    def test_directory_removed_while_running(self):
+        with Server() as s:
+            acked = one_batch()
+            self.assertEqual(sb.post(s.url, acked)["http"], 200)
+            shutil.rmtree(s.dir)
+            r = sb.post(s.url, one_batch())
+            self.assertEqual(r["http"], 503, r)
+            self.assertEqual(s.get("/readyz").code, "read_only")
+            a = s.get("/api/v1/top", q="cpu", limit=0, **{"from": "now-1h"}).json()
+            self.assertEqual(a["samples"], "3")
+            self.assertEqual(s.stop(), 0)
+
     def test_data_directory_is_made(self):
         d = tempfile.mkdtemp(prefix="stratad-test-")
         self.addCleanup(shutil.rmtree, d, True)

@@ -61,6 +61,27 @@ static struct store_loss *losses(struct out *o, const struct item *it)
     return l;
 }
 
+/* Where a record's expected is its received + its lost, so is that of each part: three floors would
+ * differ by a tick. l: the part's losses; received: the part's. */
+static uint64_t expected_part(const struct head *h, const struct item *it, uint64_t received,
+                              const struct store_loss *l)
+{
+    const struct head_cover *c = it->c;
+    uint64_t whole = c->received, part = received;
+
+    for (uint32_t i = 0; i < c->n_loss; i++) {
+        uint64_t n = VEC(&h->loss, struct head_loss, c->loss + i)->n;
+
+        if (n == BATCH_UNKNOWN)
+            return part_of(c->expected, c->t, it->t);
+        whole += n;
+        part += l[i].n;
+    }
+    if (c->received == BATCH_UNKNOWN || c->expected != whole)
+        return part_of(c->expected, c->t, it->t);
+    return part;
+}
+
 static int hand_out(struct out *o, uint32_t scope, const struct head_scope *sc,
                     const struct item *it)
 {
@@ -87,7 +108,7 @@ static int hand_out(struct out *o, uint32_t scope, const struct head_scope *sc,
 
     if (!l)
         return -ENOMEM;
-    out.expected = part_of(c->expected, c->t, it->t);
+    out.expected = expected_part(h, it, out.received, l);
     return o->fn(o->ctx, &out) ? 0 : -ECANCELED;
 }
 

@@ -331,6 +331,8 @@ static void test_cover(void **state)
     assert_true(all.ended);
     for (int64_t t = 9; t < 32; t++) { /* cut anywhere: the parts add up */
         part = ask_cover(&f, (struct interval)AT(t, t + 1), STR("pid"), STR("11"));
+        if (t < 20) /* and each is what was received and what was lost */
+            assert_int_equal(part.expected, part.received + part.lost);
         sum.len += part.len;
         sum.expected += part.expected;
         sum.received += part.received;

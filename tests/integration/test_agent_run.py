@@ -26,6 +26,7 @@ AGENT = os.environ.get("STRATA_AGENT", "build/agent/strata-agent")
 STRATAD = os.environ.get("STRATAD", "build/server/stratad")
 BURN = os.path.join(os.environ.get("STRATA_AGENT_TESTS", "build/tests/agent"), "burn")
 LONG = os.environ.get("STRATA_LONG") == "1"
+SERVICE = f"burner-{os.getpid()}"  # another run may burn beside this one
 PERIOD = 10101010
 
 
@@ -98,7 +99,7 @@ class Stratad:
 class Burner:
     """Uses CPU time from go() on, under a service name of its own."""
 
-    def __init__(self, seconds=600, service="burner", cpu=None):
+    def __init__(self, seconds=600, service=SERVICE, cpu=None):
         args = [BURN, str(seconds)] + ([str(cpu)] if cpu is not None else [])
         self.process = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env={"STRATA_SERVICE": service})
@@ -181,7 +182,7 @@ class Run(unittest.TestCase):
         for b in batches:
             clock = b.metric("process_cpu")
             for r in b.rows():
-                if r["labels"]["service"] != "burner":
+                if r["labels"]["service"] != SERVICE:
                     continue
                 ours += r["value"]
                 self.assertEqual(b.targets[r["target"] - 1].one(3), burner.pid)
@@ -203,7 +204,7 @@ class Run(unittest.TestCase):
         leaf = whole = total = 0
         for b in batches[1:]:
             for r in b.rows():
-                if r["labels"]["service"] != "burner":
+                if r["labels"]["service"] != SERVICE:
                     continue
                 stack = b.stack(r["node"])
                 if stack is None:
@@ -251,8 +252,8 @@ class Run(unittest.TestCase):
               f"sum {stored}, stratad says {answer['total']}")
         self.assertEqual(int(answer["total"]), stored)
         mine = sum(r["value"] for b in batches for r in b.rows()
-                   if r["labels"]["service"] == "burner")
-        answer = server.get("flamegraph", q='cpu{service="burner"}', **span)
+                   if r["labels"]["service"] == SERVICE)
+        answer = server.get("flamegraph", q='cpu{service="%s"}' % SERVICE, **span)
         self.assertEqual(int(answer["total"]), mine)
         self.assertGreater(mine, 0)
 

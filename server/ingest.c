@@ -4,8 +4,8 @@
  * back. Nothing here waits: what a request needs lives in struct job until then.
  *
  * Memory is taken from the pool of all requests before it is allocated. How much a body will need
- * is not known before it is decoded, so a first guess is taken, and the whole limit only for the
- * few bodies that exceed it; what was too much goes back before the batch is queued.
+ * is not known before it is decoded, so a first guess is taken, and GROWTH times as much, up to the
+ * limit, for the few bodies that exceed it; what was too much goes back before the batch is queued.
  */
 #include "server/ingest.h"
 
@@ -29,6 +29,7 @@ enum {
     INFLATE_GUESS = 8, /* times the body as received */
     ARENA_GUESS = 8,   /* times the inflated body */
     GUESS_MIN = 256 << 10,
+    GROWTH = 2,
     REPLY_MAX = 64 << 10, /* a client reads no more of an answer */
     STATE_AGE_MS = 200,   /* a refusal by state costs no look at the store */
 };
@@ -276,8 +277,13 @@ static void reply_append(struct job *j, int r, uint64_t lsn, const struct err *e
             e = (struct msg_error){.status = a->status,
                                    .code = a->code,
                                    .message = a->message,
+                                   .setting = a->setting,
                                    .retry_after_s = a->retry_after_s};
     }
+    if (r == -ENOBUFS) /* of the two limits the store's words begin with the one it met */
+        e.setting = err && str_starts(str_c(err->msg), STR("storage.max_unsealed"))
+                        ? "storage.max_unsealed"
+                        : "limits.memory";
     if (!e.message && err && err->msg[0])
         e.message = err->msg;
     if (e.status == 500)
@@ -384,8 +390,27 @@ static void job_overloaded(struct job *j, uint64_t want)
     ingest_fail(j->g, j->q, j->r, &e);
 }
 
+/* More than all requests together may have: waiting would not help. */
+static void job_never_fits(struct job *j, uint64_t want)
+{
+    const struct msg_error e = {.status = 413,
+                                .code = "decode_budget",
+                                .message = "this batch alone needs more memory than all may have",
+                                .setting = "ingest.memory",
+                                .limit = j->g->conf.pool->max,
+                                .actual = want};
+
+    ingest_fail(j->g, j->q, j->r, &e);
+}
+
 static bool job_charge(struct job *j, uint64_t n)
 {
+    uint64_t all = j->q->body.n + j->charged + n;
+
+    if (all > j->g->conf.pool->max) {
+        job_never_fits(j, all);
+        return false;
+    }
     if (!pool_take(j->g->conf.pool, n)) {
         job_overloaded(j, n);
         return false;
@@ -398,6 +423,15 @@ static void job_uncharge(struct job *j, uint64_t n)
 {
     pool_give(j->g->conf.pool, n);
     j->charged -= n;
+}
+
+/* n or what is left beside this request's own share: the most that it can ever have. */
+static uint64_t at_most(const struct job *j, uint64_t n)
+{
+    uint64_t own = j->q->body.n + j->charged, max = j->g->conf.pool->max;
+    uint64_t room = max > own ? max - own : 0;
+
+    return n < room ? n : room;
 }
 
 static uint64_t guess(uint64_t n, uint64_t factor, uint64_t max)
@@ -435,14 +469,14 @@ static bool job_inflate(struct job *j, struct buf *out, uint64_t *ret_charged)
             job_refuse(j, &fault, &err);
             return false;
         }
-        l.inflated = max;
+        l.inflated = l.inflated < max / GROWTH ? l.inflated * GROWTH : max;
     }
 }
 
 static bool job_decode(struct job *j, struct str body)
 {
     const struct wire_limits *l = &j->g->conf.limits;
-    uint64_t cap = guess(body.n, ARENA_GUESS, l->arena);
+    uint64_t cap = at_most(j, guess(body.n, ARENA_GUESS, l->arena));
 
     for (;;) {
         struct wire_fault fault = {};
@@ -470,7 +504,11 @@ static bool job_decode(struct job *j, struct str body)
             job_refuse(j, &fault, &err);
             return false;
         }
-        cap = l->arena;
+        if (cap == at_most(j, cap + 1)) {
+            job_never_fits(j, j->q->body.n + j->charged + cap + 1);
+            return false;
+        }
+        cap = at_most(j, cap < l->arena / GROWTH ? cap * GROWTH : l->arena);
     }
 }
 

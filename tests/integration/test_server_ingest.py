@@ -193,9 +193,46 @@ class Limits(unittest.TestCase):
                     break
                 stored += 50
             self.assertIsNotNone(refused)
-            self.assertEqual((refused["http"], refused["reason"]), (429, "head_full"))
+            self.assertEqual((refused["http"], refused["reason"], refused["setting"]),
+                             (429, "head_full", "storage.max_unsealed"))
             self.assertGreater(refused["retry_after_ms"], 0)
             self.assertEqual(totals(s), (stored * 10**7, stored))
+
+    def test_head_memory(self):
+        """The same where memory is the limit. Batches that need many times their bytes to decode
+        fit into a small pool too: 503 would be said to the same bytes for ever."""
+        with Server(settings={"limits.memory": "256MiB", "ingest.rate": "0B"}) as s:
+            stored, refused, boot = 0, None, os.urandom(16)
+            for seq in range(1, 400):
+                now = time.time_ns() // S * S
+                b = sb.Batch(boot=boot, seq=seq)
+                b.stream("cpu", now - 10 * S, now, period=1, basis="every",
+                         labels={"service": f"s{seq % 4}"},
+                         rows=[dict(stack=["main", f"x{seq}", f"f{seq}_{i}"], value=1)
+                               for i in range(6000)])
+                r = sb.post(s.url, b)
+                if r["http"] != 200:
+                    refused = r
+                    break
+                stored += 6000
+            self.assertIsNotNone(refused)
+            self.assertEqual((refused["http"], refused["reason"], refused["setting"]),
+                             (429, "head_full", "limits.memory"))
+            self.assertGreater(stored, 100_000)
+            a = s.get("/api/v1/timeseries", q="cpu", **{"from": "now-1h"})
+            self.assertEqual(a.json()["total"], str(stored), a.body[:500])
+
+    def test_never_fits(self):
+        """What no waiting can make room for is refused for good."""
+        with Server(settings={"ingest.memory": "4MiB"}) as s:
+            now = time.time_ns() // S * S
+            b = sb.Batch()
+            b.stream("cpu", now - 10 * S, now, period=1, basis="every",
+                     rows=[dict(stack=["main", f"f{i}"], value=1) for i in range(60000)])
+            r = sb.post(s.url, b)
+            self.assertEqual((r["http"], r["reason"], r["setting"], r["limit"]),
+                             (413, "decode_budget", "ingest.memory", 4 << 20))
+            self.assertGreater(r["actual"], 4 << 20)
 
 
 class Queries(unittest.TestCase):

@@ -19,6 +19,7 @@
 #define STOP_WAIT_NS   (5 * NS_PER_S)
 #define LOCAL_INTERVAL (2 * NS_PER_S)
 #define NO_BPF         77
+#define STATUS_OLD_S   10 /* it is written every second */
 
 const char *argp_program_version = "strata-agent " STRATA_VERSION;
 
@@ -118,7 +119,7 @@ static const struct argp argp = {
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
            "           ends with 0 all well, 1 degraded, 77 no BPF here\n"
-           "  status   what the running agent counts\n\n"
+           "  status   what the agent counts; ends with 1 if it has gone silent\n\n"
            "Settings: --help-config."};
 
 static int settings_read(struct err *err)
@@ -153,9 +154,24 @@ static int cmd_check(void)
     return check_status(&c);
 }
 
+/* Seconds since a running agent wrote this; -1: it has stopped, or nobody can tell. */
+static int64_t silent_s(struct str text)
+{
+    const struct str key = STR("\"t_ns\":\""), state = STR("\"state\":\"stopped\"");
+    const char *at = text.n ? memmem(text.p, text.n, key.p, key.n) : NULL;
+    struct str number;
+    int64_t t;
+
+    if (!at || memmem(text.p, text.n, state.p, state.n))
+        return -1;
+    number = str_from(text, (size_t)(at - text.p) + key.n);
+    return str_i64(str_to(number, str_find(number, '"')), &t) ? (real_now().v - t) / NS_PER_S : -1;
+}
+
 static int cmd_status(const char *file)
 {
     struct err err = {};
+    int64_t silent;
     struct buf b;
     int r;
 
@@ -167,6 +183,12 @@ static int cmd_status(const char *file)
         (void)fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
     else
         (void)fwrite(b.p, 1, b.n, stdout);
+    silent = r < 0 ? -1 : silent_s(buf_view(&b));
+    if (silent > STATUS_OLD_S) { /* killed, or hanging */
+        (void)fprintf(stderr, "strata-agent: no word since %lld s: the agent does not run\n",
+                      (long long)silent);
+        r = -ESRCH;
+    }
     buf_deinit(&b);
     return r < 0 ? 1 : 0;
 }

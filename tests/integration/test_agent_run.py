@@ -342,6 +342,29 @@ class NoRights(unittest.TestCase):
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertRegex(done.stderr, r"no BPF here: cap_bpf: .*CAP_BPF.*; .*root")
 
+    def test_status_of_a_dead_agent(self):
+        """What a killed agent left behind is shown, and said to be old."""
+        def status(state, t_ns):
+            with open(os.path.join(folder, "status"), "w", encoding="ascii") as f:
+                f.write(f'{{"pid":1,"state":"{state}","t_ns":"{t_ns}","figures":{{}}}}\n')
+            return subprocess.run([AGENT, "--state-dir", folder, "status"], capture_output=True,
+                                  text=True, timeout=30, check=False)
+
+        with tempfile.TemporaryDirectory() as folder:
+            now = time.time_ns()
+            done = status("running", now - 3600 * 10**9)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"no word since 36\d\d s: the agent does not run")
+            self.assertIn('"running"', done.stdout)
+            for state, t in (("running", now), ("stopped", now - 3600 * 10**9)):
+                done = status(state, t)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+            os.unlink(os.path.join(folder, "status"))
+            done = subprocess.run([AGENT, "--state-dir", folder, "status"], capture_output=True,
+                                  text=True, timeout=30, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("no status", done.stderr)
+
     def test_without_proc(self):
         done = subprocess.run(["unshare", "-m", "sh", "-c", f"mount -t tmpfs tmpfs /proc && "
                                f"exec {os.path.abspath(AGENT)} check"], capture_output=True,

@@ -30,6 +30,7 @@
     *i = (struct bpf_probe_item){.name = name, .state = state};
     if (state != BPF_PROBE_OK) {
         va_start(ap, fmt);
+        // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized)
         (void)vsnprintf(i->why, sizeof i->why, fmt, ap);
         va_end(ap);
         (void)snprintf(i->remedy, sizeof i->remedy, "%s", remedy);

@@ -565,20 +565,13 @@ static void test_limits_of_the_day(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_files),
-        cmocka_unit_test(test_newer_format),
-        cmocka_unit_test(test_bad_row),
-        cmocka_unit_test(test_no_decode),
-        cmocka_unit_test(test_garbage_file),
-        cmocka_unit_test(test_deleted_wal),
-        cmocka_unit_test(test_swapped_wal),
-        cmocka_unit_test(test_not_acknowledged),
-        cmocka_unit_test(test_flips),
-        cmocka_unit_test(test_end_of_last_file),
-        cmocka_unit_test(test_empty_database),
-        cmocka_unit_test(test_removed_while_open),
-        cmocka_unit_test(test_lost_definition),
-        cmocka_unit_test(test_limits_of_the_day),
+        cmocka_unit_test(test_many_files),      cmocka_unit_test(test_newer_format),
+        cmocka_unit_test(test_bad_row),         cmocka_unit_test(test_no_decode),
+        cmocka_unit_test(test_garbage_file),    cmocka_unit_test(test_deleted_wal),
+        cmocka_unit_test(test_swapped_wal),     cmocka_unit_test(test_not_acknowledged),
+        cmocka_unit_test(test_flips),           cmocka_unit_test(test_end_of_last_file),
+        cmocka_unit_test(test_empty_database),  cmocka_unit_test(test_removed_while_open),
+        cmocka_unit_test(test_lost_definition), cmocka_unit_test(test_limits_of_the_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

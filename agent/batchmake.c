@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/batchmake.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -244,6 +245,7 @@ static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
     const uint64_t *words = w->word ? w->word + r->word : NULL; /* none in a window of bare rows */
     uint32_t node = 0;
 
+    assert(words || (r->nk == 0 && r->nu == 0));
     if (r->stop != SA_S_END && r->stop != SA_S_KTHREAD) {
         bool none = r->nk == 0 && r->nu == 0;
 

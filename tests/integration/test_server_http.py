@@ -13,7 +13,7 @@ import time
 import unittest
 
 import stratabatch as sb
-from servertest import Server
+from servertest import STRATAD, Server
 from test_server_start import one_batch
 
 CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -289,6 +289,9 @@ class Slow(unittest.TestCase):
             round_of(30)
             before = round_of(1000)
             after = max(round_of(1000) for _ in range(2))
+            with open(STRATAD, "rb") as f:
+                if b"__asan_init" in f.read():
+                    return  # it keeps freed memory for a while, and finds leaks by itself
             self.assertLess(after - before, 16 << 20)
 
     def test_connections_per_address(self):

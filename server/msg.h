@@ -52,7 +52,7 @@ struct msg_reply {
 };
 
 /*
- * The one error object (api.md 2.1): fills status, type and body, replacing what was there.
+ * The one error object (docs/api.md): fills status, type and body, replacing what was there.
  *   code     static, [a-z_]; message may hold data (escaped by the writer)
  *   param, setting   NULL: left out; limit and actual are written where setting is there
  */

@@ -93,6 +93,10 @@ struct wire_rejects {
 [[nodiscard]] int wire_inflate(struct str in, const struct wire_limits *limits, struct buf *out,
                                struct wire_fault *fault, struct err *err);
 
+/* gzip members (RFC 1952), likewise: for bodies that are not native batches. */
+[[nodiscard]] int wire_gunzip(struct str in, const struct wire_limits *limits, struct buf *out,
+                              struct wire_fault *fault, struct err *err);
+
 /* ---- the answer (BatchReply, Error of docs/format-wire.md) -------------------------------- */
 
 enum wire_status {

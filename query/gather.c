@@ -293,7 +293,10 @@ static void store_question(struct query *q, enum store_want want, struct store_q
 {
     *ret = (struct store_query){
         .n_side = 1,
-        .side[0] = {.sel = query_selector(q), .range = q->head.range},
+        .side[0] = {.sel = query_selector(q),
+                    .range = q->head.range,
+                    .n_window = q->n_window,
+                    .window = q->window},
         .want = want,
         .level = query_level(q),
         .at = q->at,

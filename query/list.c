@@ -21,19 +21,13 @@ struct list {
 
 static void *list_add(struct list *l)
 {
-    if (l->n == l->room) {
-        uint32_t room = l->room ? l->room * 2 : 32;
-        char *p = arena_calloc(&l->q->arena, room, l->size);
+    char *row = query_grow(l->q, l->row, l->n, &l->room, l->size, l->e);
 
-        if (!p) {
-            l->r = query_no_memory(l->q, l->e);
-            return NULL;
-        }
-        if (l->n)
-            memcpy(p, l->row, l->n * l->size);
-        l->row = p;
-        l->room = room;
+    if (!row) {
+        l->r = -ENOMEM;
+        return NULL;
     }
+    l->row = row;
     return l->row + l->n++ * l->size;
 }
 
@@ -109,6 +103,26 @@ int query_types(struct query *q, struct query_types *ret, struct query_err *e)
     }
     *ret = (struct query_types){l.n, row};
     return 0;
+}
+
+int query_types_all(struct query *q, struct query_types *ret, struct query_err *e)
+{
+    struct list l = {.q = q, .e = e, .size = sizeof(struct query_type_row)};
+    struct store_ask ask = {.range = q->head.range};
+    struct err err = {};
+
+    TRY(list_end(&l, store_list_types(q->view, &ask, on_type, &l, &err), &err));
+    *ret = (struct query_types){l.n, (struct query_type_row *)(void *)l.row};
+    return 0;
+}
+
+const struct query_type *query_type_of(const struct query_types *types, ptype_id id)
+{
+    for (uint32_t i = 0; i < types->n; i++) {
+        if (types->row[i].type.id == id)
+            return &types->row[i].type;
+    }
+    return NULL;
 }
 
 /* ---- labels ------------------------------------------------------------------------------------
@@ -194,12 +208,10 @@ static bool target_types(struct list *l, const struct store_target *t, struct qu
     }
     row->type = type;
     for (uint32_t i = 0; i < t->n_type; i++) {
-        for (uint32_t k = 0; k < ask->types->n; k++) {
-            if (ask->types->row[k].type.id == t->type[i]) {
-                type[row->n_type++] = ask->types->row[k].type;
-                break;
-            }
-        }
+        const struct query_type *known = query_type_of(ask->types, t->type[i]);
+
+        if (known)
+            type[row->n_type++] = *known;
     }
     return true;
 }
@@ -234,16 +246,14 @@ static bool on_target(void *ctx, const struct store_target *t)
 int query_targets(struct query *q, uint32_t limit, uint64_t after, struct query_targets *ret,
                   struct query_err *e)
 {
-    struct query_types types = {};
+    struct query_types types;
     bool skipping = after != 0, more = false;
     struct targets_ask ta = {limit, after, &skipping, &more, &types};
-    struct list lt = {.q = q, .e = e, .size = sizeof(struct query_type_row)};
     struct list l = {.q = q, .e = e, .size = sizeof(struct query_target_row), .ctx = &ta};
-    struct store_ask all = {.range = q->head.range}, ask = ask_of(q);
+    struct store_ask ask = ask_of(q);
     struct err err = {};
 
-    TRY(list_end(&lt, store_list_types(q->view, &all, on_type, &lt, &err), &err));
-    types = (struct query_types){lt.n, (struct query_type_row *)(void *)lt.row};
+    TRY(query_types_all(q, &types, e));
     TRY(list_end(&l, store_list_targets(q->view, &ask, on_target, &l, &err), &err));
     *ret = (struct query_targets){l.n, (struct query_target_row *)(void *)l.row, more};
     return 0;

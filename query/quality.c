@@ -202,21 +202,30 @@ static bool any_covers(const void *ctx, const struct query_cover *c)
 }
 
 /* One scope's records, by time: union of what it covered, and how long it was asked. */
-static void source_time(const struct query_cover *c, uint32_t n, struct interval range,
-                        unit_i128 *asked, unit_i128 *covered)
+void query_source_time(struct query_cover *const *c, uint32_t n, struct interval range,
+                       unit_i128 *asked, unit_i128 *covered)
 {
     real_ns end = range.t1, upto = {INT64_MIN};
 
     for (uint32_t i = 0; i < n; i++) {
-        if (c[i].ended && c[i].t.t1.v < end.v)
-            end = c[i].t.t1;
-        if (!c[i].covers || c[i].t.t1.v <= upto.v)
+        if (c[i]->ended && c[i]->t.t1.v < end.v)
+            end = c[i]->t.t1;
+        if (!c[i]->covers || c[i]->t.t1.v <= upto.v)
             continue;
-        *covered += c[i].t.t1.v - (c[i].t.t0.v > upto.v ? c[i].t.t0.v : upto.v);
-        upto = c[i].t.t1;
+        *covered += c[i]->t.t1.v - (c[i]->t.t0.v > upto.v ? c[i]->t.t0.v : upto.v);
+        upto = c[i]->t.t1;
     }
-    if (end.v > c[0].t.t0.v)
-        *asked += end.v - c[0].t.t0.v;
+    if (end.v > c[0]->t.t0.v)
+        *asked += end.v - c[0]->t.t0.v;
+}
+
+static int pointers(struct query *q, const struct query_evidence *ev, struct query_cover ***ret,
+                    struct query_err *e)
+{
+    QUERY_NEW(q, ret, ev->n, e);
+    for (uint32_t i = 0; i < ev->n; i++)
+        (*ret)[i] = &ev->cover[i];
+    return 0;
 }
 
 int query_evidence(struct query *q, struct query_evidence *ret, struct query_err *e)
@@ -224,6 +233,7 @@ int query_evidence(struct query *q, struct query_evidence *ret, struct query_err
     struct store_ask ask = {.sel = query_selector(q), .range = q->head.range};
     struct query_evidence ev = {};
     struct reader rd = {.q = q, .ev = &ev, .e = e};
+    struct query_cover **all;
     struct err err = {};
     int r = store_cover(q->view, &ask, on_cover, &rd, &err);
 
@@ -232,11 +242,12 @@ int query_evidence(struct query *q, struct query_evidence *ret, struct query_err
     if (r < 0)
         return query_store_failed(q, r, &err, e);
     ev.partial = r == STORE_PARTIAL;
+    TRY(pointers(q, &ev, &all, e));
     for (uint32_t i = 0, n; i < ev.n; i += n) {
         for (n = 1; i + n < ev.n && ev.cover[i + n].scope == ev.cover[i].scope; n++)
             ;
         ev.sources++;
-        source_time(&ev.cover[i], n, q->head.range, &ev.source_asked_ns, &ev.source_ns);
+        query_source_time(all + i, n, q->head.range, &ev.source_asked_ns, &ev.source_ns);
     }
     TRY(query_spans(q, &ev, any_covers, NULL, &ev.covered, e));
     *ret = ev;
@@ -440,18 +451,18 @@ static void add_count(uint64_t *to, uint64_t n)
         *to = BATCH_UNKNOWN;
 }
 
-static int losses(struct query *q, const struct query_evidence *ev, struct query_quality *ret,
-                  struct query_err *e)
+int query_losses(struct query *q, struct query_cover *const *c, uint32_t n_cover, uint32_t *ret_n,
+                 const struct query_loss **ret, struct query_err *e)
 {
     struct query_loss *v;
     uint32_t n = 0, room = 0;
 
-    for (uint32_t i = 0; i < ev->n; i++)
-        room += ev->cover[i].n_loss;
+    for (uint32_t i = 0; i < n_cover; i++)
+        room += c[i]->n_loss;
     QUERY_NEW(q, &v, room, e);
-    for (uint32_t i = 0; i < ev->n; i++) {
-        for (uint32_t k = 0; k < ev->cover[i].n_loss; k++) {
-            const struct query_loss *l = &ev->cover[i].loss[k];
+    for (uint32_t i = 0; i < n_cover; i++) {
+        for (uint32_t k = 0; k < c[i]->n_loss; k++) {
+            const struct query_loss *l = &c[i]->loss[k];
             uint32_t at = 0;
 
             while (at < n && !str_eq(v[at].why, l->why))
@@ -469,8 +480,8 @@ static int losses(struct query *q, const struct query_evidence *ev, struct query
     }
     if (n > 1)
         qsort(v, n, sizeof *v, loss_cmp);
-    ret->n_loss = n;
-    ret->loss = v;
+    *ret_n = n;
+    *ret = v;
     return 0;
 }
 
@@ -558,6 +569,11 @@ static int warn_all(struct warnings *w, const struct query_evidence *ev,
     if (ql->overflow_series)
         TRY(warn(w, e, "series_overflow: %" PRIu64 " series are folded into __overflow__",
                  ql->overflow_series));
+    if (w->q->head.step.homeless)
+        TRY(warn(w, e,
+                 "steps_without_process: %" PRIu64 " steps name no process: no sample is counted "
+                 "as theirs",
+                 w->q->head.step.homeless));
     for (uint32_t i = 0; a && i < a->n_damage; i++)
         TRY(warn(w, e, "damaged: %.*s", STR_ARG(str_to(a->damage[i].what, 200))));
     if (ev->partial)
@@ -571,6 +587,7 @@ static int quality(struct query *q, const struct query_evidence *ev,
 {
     const struct store_answer *a = q->gather ? &q->gather->answer : NULL;
     struct warnings w = {.q = q};
+    struct query_cover **all;
 
     if (ev->n == 0)
         ret->expected = ret->received = BATCH_UNKNOWN;
@@ -589,7 +606,8 @@ static int quality(struct query *q, const struct query_evidence *ev,
     ret->no_stack = stacks ? stacks->no_stack : QUERY_UNKNOWN;
     ret->truncated = stacks ? stacks->truncated : QUERY_UNKNOWN;
     ret->unsymbolised = stacks ? stacks->unsymbolised : QUERY_UNKNOWN;
-    TRY(losses(q, ev, ret, e));
+    TRY(pointers(q, ev, &all, e));
+    TRY(query_losses(q, all, ev->n, &ret->n_loss, &ret->loss, e));
     TRY(periods(q, ev, ret, e));
     if (a) {
         ret->overflow_series = a->side[0].overflow_series;
@@ -617,6 +635,7 @@ const char *query_why_empty_word(enum query_why_empty why)
         [QUERY_TYPE_ABSENT] = "type_absent",
         [QUERY_EXPIRED] = "expired",
         [QUERY_FUTURE] = "future",
+        [QUERY_NO_STEPS] = "no_steps",
         [QUERY_ZERO] = "zero",
     };
 
@@ -673,6 +692,8 @@ static int why_empty(struct query *q, const struct query_evidence *ev, struct qu
         ret->why = QUERY_FUTURE;
     else if (now.wanted && none_by >= 0 && (uint32_t)none_by < q->select.n)
         ret->why = QUERY_NO_MATCH;
+    else if (query_no_steps(q))
+        ret->why = QUERY_NO_STEPS;
     else if (ev->covered.n)
         ret->why = QUERY_ZERO;
     else if (stats.parts_expired && q->head.range.t1.v <= stats.oldest.v)
@@ -722,7 +743,7 @@ int query_sums(struct query *q, const struct query_evidence *ev, unit_i128 total
     s.se = standard_error(q, samples, &s.quality);
     if (total == 0) {
         TRY(why_empty(q, ev, &s.empty, e));
-        if (s.coverage.covered_ns == 0 && samples == 0) {
+        if ((s.coverage.covered_ns == 0 && samples == 0) || query_no_steps(q)) {
             s.total = QUERY_UNKNOWN;
             s.samples = BATCH_UNKNOWN;
             s.se = -1;

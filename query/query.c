@@ -122,6 +122,25 @@ int query_copy(struct query *q, struct str s, struct str *ret, struct query_err 
     return 0;
 }
 
+void *query_grow(struct query *q, void *rows, uint32_t n, uint32_t *room, size_t size,
+                 struct query_err *e)
+{
+    uint32_t more = *room ? *room * 2 : 32;
+    void *p;
+
+    if (n < *room)
+        return rows;
+    p = more > n ? arena_calloc(&q->arena, more, size) : NULL;
+    if (!p) {
+        (void)query_no_memory(q, e);
+        return NULL;
+    }
+    if (n)
+        memcpy(p, rows, n * size);
+    *room = more;
+    return p;
+}
+
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
@@ -273,7 +292,8 @@ static int open_all(struct query *q, const struct query_ask *ask, struct query_e
     TRY(open_range(q, ask, e));
     TRY(open_selector(q, ask->q, ask->need_type, e));
     TRY(open_agg(q, ask, e));
-    return open_by(q, ask, e);
+    TRY(open_by(q, ask, e));
+    return query_step_open(q, ask->step, e);
 }
 
 int query_open(const struct query_conf *conf, const struct query_ask *ask, struct query **ret,

@@ -11,7 +11,8 @@
  *
  *   query_open     parses selector, range and grouping, resolves the type, takes a view of the
  * store query_flame _top _series            weights query_types _names _values _targets _status
- * what there is query_free     gives the view back and frees every answer
+ * what there is query_sets _steps _events _coverage _metrics _metric_lines   beside weights
+ * query_free     gives the view back and frees every answer
  *
  *   Results    0; negative errno with *e filled: e->code is the one word that error bodies carry.
  *   Ownership  Answers and all that they point to live in the query, until query_free().
@@ -39,6 +40,7 @@ struct query;
     X(UNKNOWN_TYPE,        404, "unknown_type")                                                    \
     X(REGEX_TOO_EXPENSIVE, 422, "regex_too_expensive")                                             \
     X(TOO_EXPENSIVE,       422, "query_too_expensive")                                             \
+    X(TOO_MANY_SERIES,     422, "too_many_series")                                                 \
     X(NOT_SUPPORTED,       422, "not_supported")                                                   \
     X(CANCELED,            503, "canceled")                                                        \
     X(INTERNAL,            500, "internal")
@@ -95,7 +97,8 @@ enum query_agg {
 /* The parameters that every question shares, as texts; {NULL, 0}: not given. */
 struct query_ask {
     struct str q, from, to, agg, at;
-    bool need_type; /* refuse a selector without a type */
+    struct str step; /* NAME, NAME:NUMBER or NAME:FIRST-LAST: only samples inside those steps */
+    bool need_type;  /* refuse a selector without a type */
     uint32_t n_by;
     struct str by[QUERY_BY_MAX];
     uint32_t groups; /* the largest so many, the others together; 0: 20 */
@@ -120,13 +123,24 @@ struct query_type {
     enum ptype_kind kind;
 };
 
+/* What step= restricts a question to: the steps of the processes that the selector selects. */
+struct query_step_use {
+    struct str name; /* {NULL, 0}: no restriction */
+    bool numbered;
+    uint64_t first, last; /* both included; where numbered */
+    uint64_t n, whole;    /* steps that touch the range; of them those wholly inside it */
+    uint64_t homeless;    /* further ones that name no process: no sample is known to be theirs */
+};
+
 struct query_head {
     struct query_type type;
     enum query_agg agg;
     struct interval range;
     struct interval effective; /* rounded outward to the tiers that were read */
-    bool relative;             /* the range moves with the clock */
-    uint64_t etag;             /* equal: same question to the same data; 0 before an answer */
+    struct query_step_use step;
+    bool relative; /* the range moves with the clock */
+    bool partial;  /* beside weights: something that the store has cannot be read */
+    uint64_t etag; /* equal: same question to the same data; 0 before an answer */
 };
 const struct query_head *query_head(const struct query *q);
 
@@ -193,7 +207,8 @@ enum query_why_empty {
     QUERY_TYPE_ABSENT,
     QUERY_EXPIRED,
     QUERY_FUTURE,
-    QUERY_ZERO, /* covered, and nothing happened */
+    QUERY_NO_STEPS, /* none of the steps asked for is known in this range */
+    QUERY_ZERO,     /* covered, and nothing happened */
 };
 const char *query_why_empty_word(enum query_why_empty why);
 
@@ -452,3 +467,209 @@ struct query_status {
     const struct query_source_row *source; /* of the range, those not ok first */
 };
 [[nodiscard]] int query_status(struct query *q, struct query_status *ret, struct query_err *e);
+
+/* ---- beside weights ---------------------------------------------------------------------------
+ *
+ * Steps, metrics and events belong to processes and have labels of their own, not those of the
+ * series. A selector takes them if their own labels and process fulfil it, or if it selects data of
+ * their process in this range.
+ */
+
+struct query_pair {
+    struct str name, value;
+};
+struct query_labels {
+    uint32_t n;
+    const struct query_pair *v; /* by name, rising */
+};
+
+/* The process that something belongs to. */
+struct query_owner {
+    bool known; /* false: the host, or nobody said */
+    uint64_t id;
+};
+
+/* Label sets with data. */
+struct query_set_row {
+    uint64_t id; /* of type and labels: what after takes */
+    struct query_type type;
+    struct query_labels labels;
+    struct interval seen;
+};
+struct query_sets {
+    uint32_t n;
+    const struct query_set_row *row;
+    bool truncated;
+};
+/* after: id of the last row of the page before; 0: the first page */
+[[nodiscard]] int query_sets(struct query *q, uint32_t limit, uint64_t after,
+                             struct query_sets *ret, struct query_err *e);
+
+enum query_step_sort {
+    QUERY_STEPS_BY_TIME = 0,     /* earliest first */
+    QUERY_STEPS_BY_DURATION = 1, /* longest first */
+};
+struct query_steps_ask {
+    struct str name; /* {NULL, 0}: every name */
+    enum query_step_sort sort;
+    uint32_t limit;
+    struct str after; /* the next of the page before */
+};
+struct query_step_row {
+    uint32_t name; /* index into query_steps.name */
+    struct query_owner owner;
+    struct query_labels labels;
+    uint64_t number;
+    struct interval t; /* as it was reported, also beyond the range */
+    uint32_t tid;      /* 0 unknown */
+    bool inferred;
+    const int64_t *part_ns; /* query_steps.n_part of them, -1 unknown; NULL: all unknown */
+};
+/* Durations of all steps of a name, whatever page is shown; quantiles by nearest rank. */
+struct query_step_name {
+    struct str name;
+    uint64_t n;
+    int64_t min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns;
+};
+struct query_steps {
+    uint32_t n_name;
+    const struct query_step_name *name; /* by bytes */
+    uint32_t n_part;
+    const struct str *part; /* of the rows of this page, by bytes */
+    uint32_t n;
+    const struct query_step_row *row;
+    struct str next; /* empty: this was the last page */
+};
+[[nodiscard]] int query_steps(struct query *q, const struct query_steps_ask *ask,
+                              struct query_steps *ret, struct query_err *e);
+
+struct query_event_row {
+    real_ns t;
+    struct str kind, text;
+    struct query_owner owner;
+};
+struct query_events {
+    uint32_t n;
+    const struct query_event_row *row; /* by time */
+    struct str next;
+};
+[[nodiscard]] int query_events(struct query *q, uint32_t limit, struct str after,
+                               struct query_events *ret, struct query_err *e);
+
+/* What a source said, the best first: of several at one instant the best counts. */
+enum query_run_state {
+    QUERY_RUN_OK = 0,
+    QUERY_RUN_LOST, /* it looked, and the whole batch was given up on its way */
+    QUERY_RUN_PAUSED,
+    QUERY_RUN_REFUSED,
+    QUERY_RUN_ABSENT,
+};
+const char *query_run_word(enum query_run_state state);
+
+struct query_run {
+    struct interval t;
+    enum query_run_state state;
+    struct str why;
+};
+struct query_loss_run {
+    struct interval t; /* the stretch that the loss was reported for */
+    struct query_loss loss;
+};
+
+enum query_cover_by {
+    QUERY_COVER_BY_SOURCE = 0, /* each scope of each type alone */
+    QUERY_COVER_BY_HOST = 1,   /* type and label host */
+    QUERY_COVER_BY_TARGET = 2, /* type and process */
+};
+
+#define QUERY_RUNS_MAX 1000
+
+/* One source, or what by puts together. */
+struct query_source {
+    struct query_type type;
+    struct str host;            /* its label; empty: none, or by target */
+    struct query_owner owner;   /* by source and target */
+    struct query_labels labels; /* by source */
+    uint32_t scopes;
+    int64_t covered_ns;
+    unit_i128 asked_ns, source_ns; /* added over scopes */
+    bool ended;                    /* every scope of it has */
+    uint32_t n_run, runs_more;
+    const struct query_run *run; /* rising, apart; what lies between them nobody spoke of */
+    uint32_t n_lost;
+    const struct query_loss *lost; /* by reason, largest weight first */
+    uint32_t n_loss_run, loss_runs_more;
+    const struct query_loss_run *loss_run; /* by time */
+};
+struct query_cover_answer {
+    uint32_t n, more;
+    const struct query_source *source; /* by type, then as the store has them */
+};
+/* Of the selector's type, or of every type. */
+[[nodiscard]] int query_coverage(struct query *q, enum query_cover_by by, uint32_t limit,
+                                 struct query_cover_answer *ret, struct query_err *e);
+
+struct query_metric {
+    uint64_t id; /* of name, unit, kind, labels and process: what after takes */
+    struct str name, unit;
+    enum metric_kind kind;
+    struct query_labels labels;
+    struct query_owner owner;
+};
+struct query_metric_row {
+    struct query_metric metric;
+    uint64_t n;                /* readings in range, failed ones included */
+    enum metric_status status; /* of the last */
+    struct interval seen;      /* first and last reading */
+};
+struct query_metrics {
+    uint32_t n;
+    const struct query_metric_row *row; /* by name, unit, then id */
+    bool truncated;
+};
+/* name {NULL, 0}: all */
+[[nodiscard]] int query_metrics(struct query *q, struct str name, uint32_t limit, uint64_t after,
+                                struct query_metrics *ret, struct query_err *e);
+
+enum query_metric_agg {
+    QUERY_METRIC_AUTO = 0, /* avg of gauges, rate of counters */
+    QUERY_METRIC_AVG,      /* mean of the readings */
+    QUERY_METRIC_MIN,
+    QUERY_METRIC_MAX,
+    QUERY_METRIC_LAST,
+    QUERY_METRIC_RATE, /* of counters: growth per second of what lies between two readings */
+};
+const char *query_metric_agg_word(enum query_metric_agg agg);
+
+/* Why a bucket holds no number. Beside enum metric_status, which comes first. */
+enum query_metric_none {
+    QUERY_METRIC_NO_DATA = 16,
+    QUERY_METRIC_RESET,        /* the counter fell, and nothing else is known of this stretch */
+    QUERY_METRIC_OUT_OF_RANGE, /* the sum of the readings is beyond a double */
+};
+const char *query_metric_status_word(uint8_t status);
+
+struct query_metric_ask {
+    struct str name;
+    enum query_metric_agg agg;
+    struct query_series_ask bucket;
+    uint32_t limit; /* of series: beyond it TOO_MANY_SERIES */
+};
+/* One metric series; never added to another. */
+struct query_metric_line {
+    struct query_metric metric;
+    enum query_metric_agg agg; /* never AUTO */
+    uint64_t readings, resets; /* those with a number; falls of a counter */
+    const double *num;         /* per bucket; exactly one of num and inum */
+    const int64_t *inum;
+    const uint8_t *status; /* METRIC_OK: there is a number */
+};
+struct query_metric_lines {
+    real_ns base;
+    int64_t bucket_ns;
+    uint32_t n; /* buckets; the last is cut at the range's end */
+    uint32_t n_line;
+    const struct query_metric_line *line; /* by unit, then id */
+};
+[[nodiscard]] int query_metric_lines(struct query *q, const struct query_metric_ask *ask,
+                                     struct query_metric_lines *ret, struct query_err *e);

@@ -18,6 +18,8 @@
  * group union.c                   those -> one tree over all tries, with totals tree.c that -> the
  * picture: view, trimming, order top.c series.c            that, or sums by bucket -> tables
  *   quality.c                 store_cover -> coverage, loss, why an answer is empty
+ *   steps.c                   which steps, as windows of a scan; the list of them
+ *   beside.c metrics.c coverage.c   what stands beside weights
  */
 
 __extension__ typedef unsigned __int128 query_u128;
@@ -93,6 +95,9 @@ struct query {
     atomic_int match_failed; /* -E2BIG or -ETIMEDOUT of a matcher, in some worker */
     uint32_t n_by, groups;
     struct str by[QUERY_BY_MAX];
+    uint32_t
+        n_window; /* with a step asked for at least 1: nothing is taken by a window of nobody */
+    const struct store_window *window;
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
     struct query_gather *gather; /* freed by query_free */
@@ -123,6 +128,55 @@ struct store_selector query_selector(const struct query *q);
 
 /* A copy in the arena, or an error. */
 [[nodiscard]] int query_copy(struct query *q, struct str s, struct str *ret, struct query_err *e);
+
+/* rows with room for one more behind n of them: an array in the arena that doubles. NULL: an error.
+ */
+[[nodiscard]] void *query_grow(struct query *q, void *rows, uint32_t n, uint32_t *room, size_t size,
+                               struct query_err *e);
+
+/* ---- beside.c -------------------------------------------------------------------------------- */
+
+/* Which things beside profiles the selector takes: see query.h. */
+struct query_takes {
+    struct query *q;
+    bool all;           /* there are no conditions */
+    bool by_process;    /* there is one that names a process or thread */
+    uint32_t n;         /* processes with selected data in range */
+    const uint64_t *id; /* rising */
+};
+[[nodiscard]] int query_takes_init(struct query *q, struct query_takes *ret, struct query_err *e);
+/* Is this one of the processes? */
+bool query_takes_process(const struct query_takes *t, const struct target_key *key);
+/* 1, 0, or an error. labels NULL: it has none of its own; key NULL: no process; tid 0: no thread.
+ */
+[[nodiscard]] int query_takes(const struct query_takes *t, const struct store_labels *labels,
+                              const struct target_key *key, uint32_t tid, struct query_err *e);
+
+[[nodiscard]] int query_labels_copy(struct query *q, const struct store_labels *l,
+                                    struct query_labels *ret, struct query_err *e);
+/* Every type that occurs, for answers that name them by id. */
+[[nodiscard]] int query_types_all(struct query *q, struct query_types *ret, struct query_err *e);
+/* NULL: it does not occur */
+const struct query_type *query_type_of(const struct query_types *types, ptype_id id);
+struct query_owner query_owner_of(const struct target_key *key);
+
+/* ---- steps.c --------------------------------------------------------------------------------- */
+
+/* A step was asked for, and none is known: what is inside it nobody can say. */
+static inline bool query_no_steps(const struct query *q)
+{
+    return q->head.step.name.n && q->head.step.n == 0;
+}
+
+/* step= of the question: fills q->head.step and the windows. */
+[[nodiscard]] int query_step_open(struct query *q, struct str text, struct query_err *e);
+
+/* ---- series.c -------------------------------------------------------------------------------- */
+
+/* How long a bucket is, within the limits. */
+[[nodiscard]] int query_bucket_length(struct query *q, const struct query_series_ask *ask,
+                                      int64_t *ret, struct query_err *e);
+struct interval query_bucket_at(const struct query *q, int64_t bucket_ns, uint32_t i);
 
 /* ---- gather.c -------------------------------------------------------------------------------- */
 
@@ -271,6 +325,12 @@ struct query_evidence {
 [[nodiscard]] int query_spans(struct query *q, const struct query_evidence *ev,
                               bool (*want)(const void *ctx, const struct query_cover *c),
                               const void *ctx, struct query_spans *ret, struct query_err *e);
+/* One scope's records, by time: how long it was asked, and the union of what it covered; added. */
+void query_source_time(struct query_cover *const *c, uint32_t n, struct interval range,
+                       unit_i128 *asked, unit_i128 *covered);
+/* Losses of these records by reason, largest weight first. */
+[[nodiscard]] int query_losses(struct query *q, struct query_cover *const *c, uint32_t n_cover,
+                               uint32_t *ret_n, const struct query_loss **ret, struct query_err *e);
 int64_t query_spans_len(const struct query_spans *s, struct interval cut);
 
 /*

@@ -24,8 +24,8 @@ static int too_many(struct query *q, const char *param, uint64_t points, struct 
     return r;
 }
 
-static int bucket_length(struct query *q, const struct query_series_ask *ask, int64_t *ret,
-                         struct query_err *e)
+int query_bucket_length(struct query *q, const struct query_series_ask *ask, int64_t *ret,
+                        struct query_err *e)
 {
     int64_t len = 0, b;
     bool ok = interval_len(q->head.range, &len);
@@ -136,7 +136,7 @@ struct line {
     int64_t *covered;
 };
 
-static struct interval bucket_at(const struct query *q, int64_t bucket_ns, uint32_t i)
+struct interval query_bucket_at(const struct query *q, int64_t bucket_ns, uint32_t i)
 {
     struct interval b = {q->head.range.t0, q->head.range.t1};
     int64_t end;
@@ -165,7 +165,7 @@ static void spread_loss(const struct query *q, int64_t bucket_ns, const struct q
         return;
     }
     for (int64_t i = from / bucket_ns; i < n; i++) {
-        struct interval b = bucket_at(q, bucket_ns, (uint32_t)i);
+        struct interval b = query_bucket_at(q, bucket_ns, (uint32_t)i);
         int64_t until = (b.t1.v < c->t.t1.v ? b.t1.v : c->t.t1.v) - c->t.t0.v;
         unit_i128 upto = weight / len * until + weight % len * until / len;
 
@@ -185,7 +185,7 @@ static int cover_line(struct query *q, const struct query_evidence *ev, int64_t 
 
     TRY(query_spans(q, ev, covers_line, ctx, &s, e));
     for (uint32_t i = 0; i < n; i++) {
-        struct interval b = bucket_at(q, bucket_ns, i);
+        struct interval b = query_bucket_at(q, bucket_ns, i);
 
         while (at < s.n && s.v[at].t1.v <= b.t0.v)
             at++;
@@ -234,7 +234,7 @@ static void finish_line(const struct query *q, struct line *l, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         if (q->head.agg != QUERY_SUM)
             l->value[i] = query_round(l->value[i]);
-        if (l->covered[i] == 0 && l->samples[i] == 0 && l->value[i] == 0) {
+        if ((l->covered[i] == 0 && l->samples[i] == 0 && l->value[i] == 0) || query_no_steps(q)) {
             l->value[i] = QUERY_UNKNOWN;
             continue;
         }
@@ -326,7 +326,7 @@ int query_series(struct query *q, const struct query_series_ask *ask, struct que
     assert(ok);
     (void)ok;
     memcpy(s.by, q->by, sizeof s.by);
-    TRY(bucket_length(q, ask, &s.bucket_ns, e));
+    TRY(query_bucket_length(q, ask, &s.bucket_ns, e));
     TRY(query_gather(q, s.bucket_ns, e));
     if (resolution(q) > s.bucket_ns) {
         s.bucket_ns = resolution(q);

@@ -18,9 +18,16 @@
 #define TREE                                                                                       \
     "width", "max_nodes", "root", "order", "invert", "by", "groups", "match", "hash", SELECT, SHAPE
 
+#define PAGE "limit", "after", SELECT
+
 static const char *const types_params[] = {SELECT, NULL};
+static const char *const page_params[] = {PAGE, NULL};
+static const char *const steps_params[] = {"name", "sort", "numbers", PAGE, NULL};
+static const char *const metrics_params[] = {"name", PAGE, NULL};
+static const char *const metric_params[] = {"name",  "agg",  "bucket",  "points",
+                                            "limit", SELECT, "numbers", NULL};
+static const char *const coverage_params[] = {"by", "limit", "numbers", SELECT, NULL};
 static const char *const values_params[] = {"prefix", "limit", "after", SELECT, NULL};
-static const char *const targets_params[] = {"limit", "after", SELECT, NULL};
 static const char *const series_params[] = {"points", "bucket", "by",  "groups",
                                             "rate",   SELECT,   SHAPE, NULL};
 static const char *const tree_params[] = {TREE, NULL};
@@ -30,12 +37,18 @@ static const char *const export_params[] = {"format", "lost", TREE, NULL};
 static const char *const no_params[] = {NULL};
 
 static const struct api_route routes[] = {
+    {"/coverage", api_coverage, coverage_params},
+    {"/events", api_events, page_params},
     {"/export", api_export, export_params},
     {"/flamegraph", api_flamegraph, tree_params},
     {"/labels", api_labels, types_params},
     {"/labels/{name}/values", api_label_values, values_params},
+    {"/metrics", api_metrics, metrics_params},
+    {"/metrics/query", api_metrics_query, metric_params},
+    {"/series", api_sets, page_params},
     {"/status", api_status, no_params},
-    {"/targets", api_targets, targets_params},
+    {"/steps", api_steps, steps_params},
+    {"/targets", api_targets, page_params},
     {"/timeseries", api_timeseries, series_params},
     {"/top", api_top, top_params},
     {"/types", api_types, types_params},
@@ -45,7 +58,9 @@ static const struct api_route routes[] = {
 void api_dump_routes(struct buf *out)
 {
     for (size_t i = 0; i < N_ROUTES; i++) {
-        buf_printf(out, "GET,POST /api/v1%s", routes[i].path);
+        /* POST of steps is a sender's */
+        buf_printf(out, "%s /api/v1%s", routes[i].fn == api_steps ? "GET" : "GET,POST",
+                   routes[i].path);
         for (const char *const *p = routes[i].param; *p; p++)
             buf_printf(out, " %s", *p);
         buf_chr(out, '\n');
@@ -198,7 +213,7 @@ static int open_by(struct api_call *c, struct query_ask *ask, struct query_err *
 
 static int refuse_later(const struct api_call *c, struct query_err *e)
 {
-    static const char *const later[] = {"f", "step"};
+    static const char *const later[] = {"f"};
 
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
         if (api_param(c, later[i]).n)
@@ -233,7 +248,7 @@ static int open_timeout(struct api_call *c, struct query_conf *conf, struct quer
     return 0;
 }
 
-int api_open(struct api_call *c, bool need_type, struct query_err *e)
+static int open_query(struct api_call *c, struct query_ask *ask, struct query_err *e)
 {
     const struct api_conf *ac = &c->api->conf;
     struct query_conf conf = {.store = ac->store,
@@ -242,17 +257,31 @@ int api_open(struct api_call *c, bool need_type, struct query_err *e)
                               .mem_max = ac->mem_max,
                               .max_range_ns = ac->max_range_ns,
                               .max_points = ac->max_points};
-    struct query_ask ask = {.q = api_param(c, "q"),
-                            .from = api_param(c, "from"),
-                            .to = api_param(c, "to"),
-                            .agg = api_param(c, "agg"),
-                            .at = api_param(c, "at"),
-                            .need_type = need_type};
 
+    ask->q = api_param(c, "q");
+    ask->from = api_param(c, "from");
+    ask->to = api_param(c, "to");
     TRY(refuse_later(c, e));
     TRY(open_timeout(c, &conf, e));
+    return query_open(&conf, ask, &c->query, e);
+}
+
+int api_open(struct api_call *c, bool need_type, struct query_err *e)
+{
+    struct query_ask ask = {.agg = api_param(c, "agg"),
+                            .at = api_param(c, "at"),
+                            .step = api_param(c, "step"),
+                            .need_type = need_type};
+
     TRY(open_by(c, &ask, e));
-    return query_open(&conf, &ask, &c->query, e);
+    return open_query(c, &ask, e);
+}
+
+int api_open_plain(struct api_call *c, struct query_err *e)
+{
+    struct query_ask ask = {};
+
+    return open_query(c, &ask, e);
 }
 
 /* ---- replies -----------------------------------------------------------------------------------

@@ -108,12 +108,6 @@ static void put_hex(struct json_out *j, const char *key, const uint8_t v[16])
     json_cstr(j, text);
 }
 
-static void put_text(struct json_out *j, const char *key, struct str s)
-{
-    json_key(j, key);
-    json_str(j, s);
-}
-
 static void put_target(struct json_out *j, const struct query_target_row *t)
 {
     json_object(j);
@@ -125,11 +119,11 @@ static void put_target(struct json_out *j, const struct query_target_row *t)
     json_key(j, "pid");
     json_u64(j, t->key.pid);
     api_put_ns(j, "start_ns", t->key.start.v);
-    put_text(j, "exe", t->exe);
-    put_text(j, "cmdline", t->cmdline);
-    put_text(j, "comm", t->comm);
-    put_text(j, "cgroup", t->cgroup);
-    put_text(j, "container", t->container);
+    api_put_text(j, "exe", t->exe);
+    api_put_text(j, "cmdline", t->cmdline);
+    api_put_text(j, "comm", t->comm);
+    api_put_text(j, "cgroup", t->cgroup);
+    api_put_text(j, "container", t->container);
     json_key(j, "exited");
     json_bool(j, t->flags & TARGET_EXITED);
     json_key(j, "types");
@@ -179,11 +173,11 @@ static void put_source(struct json_out *j, const struct query_source_row *s)
     static const char *const states[] = {"", "ok", "paused", "refused", "absent"};
 
     json_object(j);
-    put_text(j, "type", s->type.name);
-    put_text(j, "unit", s->type.unit);
+    api_put_text(j, "type", s->type.name);
+    api_put_text(j, "unit", s->type.unit);
     json_key(j, "state");
     json_cstr(j, (unsigned)s->state < 5 ? states[s->state] : "");
-    put_text(j, "why", s->why);
+    api_put_text(j, "why", s->why);
     api_put_ns(j, "last_ns", s->last.v);
     json_object_end(j);
 }
@@ -207,7 +201,7 @@ static void put_agents(struct json_out *j, const struct query_status *s)
                 last = s->source[k].last;
         }
         json_object(j);
-        put_text(j, "host", host);
+        api_put_text(j, "host", host);
         api_put_ns(j, "last_ns", last.v);
         json_key(j, "sources");
         json_array(j);
@@ -247,7 +241,7 @@ static void put_store(struct json_out *j, const struct api_conf *conf, const str
     json_object(j);
     json_key(j, "state");
     json_cstr(j, s->state);
-    put_text(j, "why", s->state_why);
+    api_put_text(j, "why", s->state_why);
     json_key(j, "lsn");
     json_dec_u64(j, s->lsn);
     json_key(j, "batches");

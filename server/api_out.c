@@ -175,6 +175,48 @@ void api_put_ns(struct json_out *j, const char *key, int64_t ns)
     json_dec_i64(j, ns);
 }
 
+void api_put_text(struct json_out *j, const char *key, struct str s)
+{
+    json_key(j, key);
+    json_str(j, s);
+}
+
+void api_put_labels(struct json_out *j, const struct query_labels *l)
+{
+    json_key(j, "labels");
+    json_object(j);
+    for (uint32_t i = 0; i < l->n; i++) {
+        json_key_str(j, l->v[i].name);
+        json_str(j, l->v[i].value);
+    }
+    json_object_end(j);
+}
+
+void api_put_owner(struct json_out *j, const struct query_owner *o)
+{
+    json_key(j, "target");
+    if (o->known)
+        json_hex64(j, o->id);
+    else
+        json_null(j);
+}
+
+void api_put_lost(struct json_out *j, const struct query_loss *l, uint32_t n)
+{
+    json_key(j, "lost");
+    json_array(j);
+    for (uint32_t i = 0; i < n; i++) {
+        json_object(j);
+        api_put_text(j, "why", l[i].why);
+        json_key(j, "n");
+        api_put_count(j, l[i].n);
+        json_key(j, "weight");
+        api_put_weight(j, l[i].weight);
+        json_object_end(j);
+    }
+    json_array_end(j);
+}
+
 void api_put_number(struct api_call *c, unit_i128 v)
 {
     if (v == QUERY_UNKNOWN)
@@ -224,6 +266,31 @@ static const char *agg_word(enum query_agg agg)
     return words[agg];
 }
 
+/* whole is the denominator of a value per step. */
+static void put_step(struct json_out *j, const struct query_step_use *s)
+{
+    if (s->name.n == 0)
+        return;
+    json_key(j, "step");
+    json_object(j);
+    api_put_text(j, "name", s->name);
+    json_key(j, "first");
+    if (s->numbered)
+        json_dec_u64(j, s->first);
+    else
+        json_null(j);
+    json_key(j, "last");
+    if (s->numbered)
+        json_dec_u64(j, s->last);
+    else
+        json_null(j);
+    json_key(j, "n");
+    json_u64(j, s->n);
+    json_key(j, "whole");
+    json_u64(j, s->whole);
+    json_object_end(j);
+}
+
 void api_put_head(struct api_call *c, const char *kind)
 {
     const struct query_head *h = query_head(c->query);
@@ -248,6 +315,7 @@ void api_put_head(struct api_call *c, const char *kind)
     api_put_ns(j, "effective_from_ns", h->effective.t0.v);
     api_put_ns(j, "effective_to_ns", h->effective.t1.v);
     json_object_end(j);
+    put_step(j, &h->step);
 }
 
 /* ---- evidence ----------------------------------------------------------------------------------
@@ -312,19 +380,7 @@ static void put_losses(struct json_out *j, const struct query_quality *q)
     api_put_count(j, q->expected);
     json_key(j, "received");
     api_put_count(j, q->received);
-    json_key(j, "lost");
-    json_array(j);
-    for (uint32_t i = 0; i < q->n_loss; i++) {
-        json_object(j);
-        json_key(j, "why");
-        json_str(j, q->loss[i].why);
-        json_key(j, "n");
-        api_put_count(j, q->loss[i].n);
-        json_key(j, "weight");
-        api_put_weight(j, q->loss[i].weight);
-        json_object_end(j);
-    }
-    json_array_end(j);
+    api_put_lost(j, q->loss, q->n_loss);
     json_key(j, "rejected"); /* the store does not say which refused rows would have been these */
     json_null(j);
     json_key(j, "no_stack");

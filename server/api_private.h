@@ -54,8 +54,14 @@ struct str api_param(const struct api_call *c, const char *name);
 [[nodiscard]] int api_param_word(const struct api_call *c, const char *name,
                                  const char *const *words, uint32_t *v, struct query_err *e);
 
-/* Opens c->query from q, from, to, agg, at, by, groups. */
+/* Opens c->query from q, from, to, agg, at, step, by, groups. */
 [[nodiscard]] int api_open(struct api_call *c, bool need_type, struct query_err *e);
+/* The same from q, from, to: by and agg are then the route's own. */
+[[nodiscard]] int api_open_plain(struct api_call *c, struct query_err *e);
+
+/* points or bucket; neither: 600 points. */
+[[nodiscard]] int api_bucket_ask(const struct api_call *c, struct query_series_ask *ask,
+                                 struct query_err *e);
 
 /* The parameters of a flame graph, for /flamegraph and /export. */
 [[nodiscard]] int api_flame_ask(struct api_call *c, struct query_flame_ask *ask,
@@ -84,7 +90,15 @@ void api_put_number(struct api_call *c, unit_i128 v); /* of a column */
 void api_put_samples(struct api_call *c, uint64_t v); /* of a column */
 void api_put_ns(struct json_out *j, const char *key, int64_t ns);
 
-/* v, kind, type, agg, range */
+void api_put_text(struct json_out *j, const char *key, struct str s);
+/* "labels":{...} */
+void api_put_labels(struct json_out *j, const struct query_labels *l);
+/* "target":"16 hex digits", or null */
+void api_put_owner(struct json_out *j, const struct query_owner *o);
+/* "lost":[{why,n,weight}] */
+void api_put_lost(struct json_out *j, const struct query_loss *l, uint32_t n);
+
+/* v, kind, type, agg, range, step */
 void api_put_head(struct api_call *c, const char *kind);
 /* total, samples, se, unfiltered, coverage, quality, empty */
 void api_put_sums(struct api_call *c, const struct query_sums *s);
@@ -105,6 +119,7 @@ void api_text_name(struct buf *b, struct str s);
 
 api_fn api_flamegraph, api_top, api_timeseries, api_export;
 api_fn api_types, api_labels, api_label_values, api_targets, api_status;
+api_fn api_sets, api_steps, api_events, api_coverage, api_metrics, api_metrics_query;
 
 /* The JSON tree and the plain report, also for exports. */
 [[nodiscard]] int api_write_tree(struct api_call *c, const struct query_flame *f,

@@ -7,15 +7,10 @@
 
 #define POINTS_DEFAULT 600
 
-static int series_ask(struct api_call *c, struct query_series_ask *ask, bool *rate,
-                      struct query_err *e)
+int api_bucket_ask(const struct api_call *c, struct query_series_ask *ask, struct query_err *e)
 {
     struct str bucket = api_param(c, "bucket");
 
-    TRY(api_param_flag(c, "rate", rate, e));
-    if (*rate && query_head(c->query)->agg != QUERY_SUM)
-        return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "rate",
-                          "a level has no rate: its mean is answered");
     if (bucket.n == 0) {
         ask->points = POINTS_DEFAULT;
         return api_param_u32(c, "points", 1, UINT32_MAX, &ask->points, e);
@@ -25,8 +20,19 @@ static int series_ask(struct api_call *c, struct query_series_ask *ask, bool *ra
                           "points and bucket exclude each other");
     if (!query_duration_parse(bucket, &ask->bucket_ns))
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "bucket",
-                          "bucket is a duration such as 15s");
+                          "bucket=%.*s: a duration such as 15s or 250ms",
+                          STR_ARG(str_to(bucket, 80)));
     return 0;
+}
+
+static int series_ask(struct api_call *c, struct query_series_ask *ask, bool *rate,
+                      struct query_err *e)
+{
+    TRY(api_param_flag(c, "rate", rate, e));
+    if (*rate && query_head(c->query)->agg != QUERY_SUM)
+        return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "rate",
+                          "a level has no rate: its mean is answered");
+    return api_bucket_ask(c, ask, e);
 }
 
 static void put_labels(struct json_out *j, const struct query_series *s, const struct query_line *l)

@@ -56,6 +56,10 @@ struct imported {
 struct store {
     struct arena arena; /* texts */
     uint32_t n_trie, n_func, n_row, n_series, n_cover, n_type, n_damage;
+    uint32_t n_step, n_event, n_metric;
+    struct fake_step *step;
+    struct fake_event *event;
+    struct fake_metric *metric;
     struct trie *trie;
     struct func *func;
     struct map func_at; /* key and epoch -> number + 1 */
@@ -122,6 +126,9 @@ struct store *fake_store_free(struct store *s)
         free(s->cover);
         free(s->type);
         free(s->damage);
+        free(s->step);
+        free(s->event);
+        free(s->metric);
         map_deinit(&s->func_at);
         arena_deinit(&s->arena);
         free(s);
@@ -701,6 +708,18 @@ static void answer_selection(struct store *s, const struct store_query *q, struc
         ret->side[0].none_by = (int32_t)furthest;
 }
 
+static bool in_windows(const struct store_side *side, const struct row *r)
+{
+    struct target_key key = target_key_of(r->r.pid);
+
+    for (uint32_t i = 0; i < side->n_window; i++) {
+        if (r->r.pid && target_id(&side->window[i].target) == target_id(&key) &&
+            interval_has(side->window[i].t, (real_ns){r->r.t}))
+            return true;
+    }
+    return side->n_window == 0;
+}
+
 int store_scan(struct store_view *v, const struct store_query *q, const struct store_sink *sink,
                struct store_answer *ret, struct err *err)
 {
@@ -718,9 +737,14 @@ int store_scan(struct store_view *v, const struct store_query *q, const struct s
         return err_set(err, -ENOMEM, "no memory for the answer");
     *ret = (struct store_answer){};
     answer_selection(s, q, ret, &r, err);
+    if (q->side[0].n_window && q->level != STORE_SUM)
+        r = err_set(err, -ENOTSUP, "a level cannot be restricted to steps");
     for (uint32_t i = 0; r == 0 && i < s->n_row; i++) {
         const struct row *row = &s->row[i];
         int yes = selects(&q->side[0].sel, &s->series[row->series], row, NULL, err);
+
+        if (!in_windows(&q->side[0], row))
+            continue;
 
         if (yes < 0)
             r = yes;
@@ -1003,7 +1027,10 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
         for (uint32_t i = 0; i < s->n_row; i++) {
             struct interval x;
 
-            if (s->row[i].r.pid != pid || !series_selected(s, ask, s->row[i].series, &x))
+            struct err ignored = {};
+
+            if (s->row[i].r.pid != pid || !series_selected(s, ask, s->row[i].series, &x) ||
+                selects(&ask->sel, &s->series[s->row[i].series], &s->row[i], NULL, &ignored) != 1)
                 continue;
             type = s->row[i].r.type;
             t.seen = x;
@@ -1014,6 +1041,140 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
             return err_set(err, -ECANCELED, "the callback said stop");
     }
     return 0;
+}
+
+/* ---- beside profiles ---------------------------------------------------------------------------
+ */
+
+void fake_store_step(struct store *s, const struct fake_step *step)
+{
+    PUSH(s->step, s->n_step, *step);
+    s->lsn++;
+}
+
+void fake_store_event(struct store *s, const struct fake_event *event)
+{
+    PUSH(s->event, s->n_event, *event);
+    s->lsn++;
+}
+
+void fake_store_metric(struct store *s, const struct fake_metric *metric)
+{
+    PUSH(s->metric, s->n_metric, *metric);
+    s->lsn++;
+}
+
+static bool named(const struct store_ask *ask, const char *name)
+{
+    return ask->name.n == 0 || str_eq(ask->name, str_c(name));
+}
+
+/* In the order in which they were added: the test's duty. */
+int store_steps(struct store_view *v, const struct store_ask *ask, store_step_fn *fn, void *ctx,
+                struct err *err)
+{
+    struct store *s = v->s;
+
+    for (uint32_t i = 0; i < s->n_step; i++) {
+        const struct fake_step *f = &s->step[i];
+        struct store_label l[LABELS_MAX];
+        struct str part[4];
+        struct store_step out = {.target = target_key_of(f->pid),
+                                 .name = str_c(f->name),
+                                 .number = f->number,
+                                 .t = {{f->t0}, {f->t1}},
+                                 .tid = f->tid,
+                                 .inferred = f->inferred,
+                                 .n_part = f->n_part,
+                                 .part = part,
+                                 .part_ns = f->part_ns};
+
+        if (!named(ask, f->name) || f->t0 >= ask->range.t1.v || f->t1 <= ask->range.t0.v)
+            continue;
+        assert(ask->sel.n == 0);
+        out.labels = (struct store_labels){parse_labels(s, f->labels ? f->labels : "", l), l};
+        for (uint32_t k = 0; k < f->n_part; k++)
+            part[k] = str_c(f->part[k]);
+        if (!fn(ctx, &out))
+            return err_set(err, -ECANCELED, "the callback said stop");
+    }
+    return s->n_damage ? STORE_PARTIAL : 0;
+}
+
+int store_events(struct store_view *v, const struct store_ask *ask, store_event_fn *fn, void *ctx,
+                 struct err *err)
+{
+    struct store *s = v->s;
+
+    assert(ask->sel.n == 0);
+    for (uint32_t i = 0; i < s->n_event; i++) {
+        const struct fake_event *f = &s->event[i];
+        struct target_key key = target_key_of(f->pid);
+        struct store_event out = {.t = {f->t},
+                                  .kind = str_c(f->kind),
+                                  .text = str_c(f->text),
+                                  .target = f->pid ? &key : NULL};
+
+        if (interval_has(ask->range, out.t) && !fn(ctx, &out))
+            return err_set(err, -ECANCELED, "the callback said stop");
+    }
+    return s->n_damage ? STORE_PARTIAL : 0;
+}
+
+static bool say_metric(struct store *s, const struct fake_metric *f, struct interval range,
+                       store_metric_fn *fn, void *ctx)
+{
+    struct target_key key = target_key_of(f->pid);
+    struct store_label l[LABELS_MAX];
+    double num[FAKE_POINTS], min[FAKE_POINTS], max[FAKE_POINTS], mean[FAKE_POINTS];
+    int64_t inum[FAKE_POINTS];
+    uint32_t readings[FAKE_POINTS];
+    uint8_t status[FAKE_POINTS];
+    real_ns t[FAKE_POINTS];
+    struct store_metric out = {.name = str_c(f->name),
+                               .unit = str_c(f->unit),
+                               .kind = f->kind ? f->kind : METRIC_GAUGE,
+                               .target = f->pid ? &key : NULL,
+                               .t = t,
+                               .status = status};
+
+    out.labels = (struct store_labels){parse_labels(s, f->labels ? f->labels : "", l), l};
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!interval_has(range, (real_ns){f->p[i].t}))
+            continue;
+        t[out.n].v = f->p[i].t;
+        status[out.n] = (uint8_t)f->p[i].status;
+        num[out.n] = f->p[i].v;
+        inum[out.n] = (int64_t)f->p[i].v;
+        min[out.n] = f->p[i].v - 1;
+        max[out.n] = f->p[i].v + 3;
+        mean[out.n] = f->p[i].v + 1;
+        readings[out.n++] = 4;
+    }
+    if (f->is_int)
+        out.inum = inum;
+    else
+        out.num = num;
+    if (f->minutes) {
+        out.min = min;
+        out.max = max;
+        out.mean = mean;
+        out.readings = readings;
+    }
+    return out.n == 0 || fn(ctx, &out);
+}
+
+int store_metrics(struct store_view *v, const struct store_ask *ask, store_metric_fn *fn, void *ctx,
+                  struct err *err)
+{
+    struct store *s = v->s;
+
+    assert(ask->sel.n == 0);
+    for (uint32_t i = 0; i < s->n_metric; i++) {
+        if (named(ask, s->metric[i].name) && !say_metric(s, &s->metric[i], ask->range, fn, ctx))
+            return err_set(err, -ECANCELED, "the callback said stop");
+    }
+    return s->n_damage ? STORE_PARTIAL : 0;
 }
 
 /* ---- meaning -----------------------------------------------------------------------------------

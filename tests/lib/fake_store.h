@@ -51,6 +51,41 @@ struct fake_cover {
     bool ended;
 };
 
+/* A step of process pid; 0: it names none. */
+struct fake_step {
+    uint64_t pid, number;
+    const char *name;
+    const char *labels;
+    int64_t t0, t1;
+    uint32_t tid;
+    bool inferred;
+    uint32_t n_part;
+    const char *part[4];
+    int64_t part_ns[4];
+};
+
+struct fake_event {
+    int64_t t;
+    const char *kind, *text;
+    uint64_t pid; /* 0: the host */
+};
+
+#define FAKE_POINTS 16
+/* One piece of a series of readings; pieces of one series come one behind the other. */
+struct fake_metric {
+    const char *name, *unit, *labels;
+    enum metric_kind kind;
+    uint64_t pid;
+    bool is_int;
+    uint32_t n;
+    struct {
+        int64_t t;
+        double v;
+        enum metric_status status;
+    } p[FAKE_POINTS];
+    bool minutes; /* num is the last; min, max and mean are v - 1, v + 3, v + 1 of 4 readings */
+};
+
 struct store *fake_store_new(void);
 struct store *fake_store_free(struct store *s);
 
@@ -58,6 +93,10 @@ struct store *fake_store_free(struct store *s);
 ptype_id fake_store_type(struct store *s, const char *name, const char *unit, enum ptype_kind kind);
 void fake_store_row(struct store *s, const struct fake_row *row);
 void fake_store_cover(struct store *s, const struct fake_cover *cover);
+/* Texts are borrowed. */
+void fake_store_step(struct store *s, const struct fake_step *step);
+void fake_store_event(struct store *s, const struct fake_event *event);
+void fake_store_metric(struct store *s, const struct fake_metric *metric);
 /* What cannot be read, from now on. */
 void fake_store_damage(struct store *s, int64_t t0, int64_t t1, const char *what);
 /* The next scan fails with this. 0: it does not. */

@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +21,9 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
 #include "base/hash.h"
+#include "storage/db_private.h"
 #include "storage/journal_private.h"
-
-#define APPLICATION_ID 0x53545241 /* "STRA" */
 
 struct journal {
     sqlite3 *db;
@@ -41,39 +38,11 @@ struct journal {
     X(label_name_bytes) X(label_value_bytes) X(attributes) X(series_per_service) X(series)
 // clang-format on
 
-static int sqlite_errno(int r)
-{
-    switch (r & 0xff) {
-    case SQLITE_FULL:
-        return -ENOSPC;
-    case SQLITE_NOMEM:
-        return -ENOMEM;
-    case SQLITE_READONLY:
-        return -EROFS;
-    case SQLITE_PERM:
-    case SQLITE_AUTH:
-        return -EACCES;
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-    case SQLITE_FORMAT:
-    case SQLITE_SCHEMA:
-    case SQLITE_ERROR: /* a table or column that is not there */
-    case SQLITE_MISMATCH:
-        return -EBADMSG;
-    default:
-        return -EIO;
-    }
-}
-
 static int fail(struct err *err, sqlite3 *db, uint64_t number, const char *what)
 {
     int r = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
-    int code = sqlite_errno(r);
-    int sys = db ? sqlite3_system_errno(db) : 0;
 
-    if ((r & 0xff) == SQLITE_CANTOPEN && (sys == EACCES || sys == EROFS || sys == ENOSPC))
-        code = -sys;
-    return err_set(err, code, "journal/%" PRIu64 ".db: %s: %s", number, what,
+    return err_set(err, db_errno(db, r), "journal/%" PRIu64 ".db: %s: %s", number, what,
                    db ? sqlite3_errmsg(db) : "memory is short");
 }
 
@@ -145,7 +114,7 @@ static int set_up(sqlite3 *db, uint64_t number, struct err *err)
         "sum INTEGER NOT NULL, payload BLOB NOT NULL, UNIQUE(agent, boot, seq)) STRICT",
     };
 
-    static_assert(APPLICATION_ID == 1398035009, "the pragma above");
+    static_assert(DB_APPLICATION_ID == 1398035009, "the pragma above");
     TRY(set_connection(db, number, err));
     return exec_all(db, number, sql, sizeof sql / sizeof *sql, err);
 }
@@ -209,21 +178,12 @@ static int prepare(struct journal *j, struct err *err)
     return 0;
 }
 
-static int config(sqlite3 *db)
-{
-    return sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL) == SQLITE_OK &&
-                   sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL) == SQLITE_OK &&
-                   sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL) == SQLITE_OK
-               ? 0
-               : -ENOMEM;
-}
-
 static int open_write(const char *path, uint64_t number, int more, const char *vfs, sqlite3 **ret,
                       struct err *err)
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | more;
 
-    if (sqlite3_open_v2(path, ret, flags, vfs) != SQLITE_OK || config(*ret) != 0)
+    if (sqlite3_open_v2(path, ret, flags, vfs) != SQLITE_OK || db_config(*ret) != 0)
         return fail(err, *ret, number, "open");
     return 0;
 }
@@ -433,55 +393,6 @@ struct journal *journal_close(struct journal *j)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A path as an URI. */
-static char *uri_of(const char *path, const char *query)
-{
-    struct buf b;
-    char *uri;
-
-    buf_init(&b, (size_t)4 * PATH_MAX);
-    buf_cstr(&b, "file:");
-    for (; *path; path++) {
-        if (*path == '%' || *path == '?' || *path == '#')
-            buf_printf(&b, "%%%02x", (unsigned)*path);
-        else
-            buf_chr(&b, *path);
-    }
-    buf_cstr(&b, query);
-    buf_chr(&b, '\0');
-    uri = b.failed ? NULL : strdup(b.p);
-    buf_deinit(&b);
-    return uri;
-}
-
-static bool has_wal(const char *path)
-{
-    char *wal = NULL;
-    bool yes = asprintf(&wal, "%s-wal", path) >= 0 && access(wal, F_OK) == 0;
-
-    free(wal);
-    return yes;
-}
-
-/* SQLite deletes the -wal of a database of no bytes, so one without its header is not shown to it.
- */
-static int check_magic(const char *path, uint64_t number, struct err *err)
-{
-    static const char magic[16] = "SQLite format 3";
-    char b[sizeof magic] = {};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0)
-        return err_set(err, errno == EACCES ? -EACCES : -EIO, "journal/%" PRIu64 ".db: open: %m",
-                       number);
-    n = pread(fd, b, sizeof b, 0);
-    (void)close(fd);
-    if (n != (ssize_t)sizeof b || memcmp(b, magic, sizeof b) != 0)
-        return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db: file is not a database", number);
-    return 0;
-}
-
 /*
  * Read-only and without locks (LOCK keeps others away), so that a file is read as it is, also in a
  * directory that cannot be written: the VFS "unix-none" lets a WAL be read through memory of our
@@ -493,16 +404,17 @@ static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct er
     const int flags =
         SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_URI;
     sqlite3 *db = NULL;
-    char *uri;
+    char name[48], *uri;
     int r;
 
-    TRY(check_magic(path, number, err));
-    uri = uri_of(path, has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
+    (void)snprintf(name, sizeof name, "journal/%" PRIu64 ".db", number);
+    TRY(db_check_magic(path, name, err));
+    uri = db_uri(path, db_has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
     if (!uri)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
     r = sqlite3_open_v2(uri, &db, flags, NULL);
     free(uri);
-    if (r == SQLITE_OK && config(db) == 0) {
+    if (r == SQLITE_OK && db_config(db) == 0) {
         r = exec(db, number, "PRAGMA locking_mode=EXCLUSIVE", err);
         if (r == 0)
             r = exec(db, number, "PRAGMA cell_size_check=ON", err);
@@ -522,7 +434,7 @@ static int check_format(sqlite3 *db, uint64_t number, struct err *err)
 
     TRY(read_int(db, number, "PRAGMA application_id", &app, err));
     TRY(read_int(db, number, "PRAGMA user_version", &version, err));
-    if (app != APPLICATION_ID)
+    if (app != DB_APPLICATION_ID)
         return err_set(err, -EBADMSG, "journal/%" PRIu64 ".db: not a file of this program", number);
     if (version != JOURNAL_FORMAT)
         return err_set(err, -EPROTO,

@@ -90,13 +90,13 @@ struct catalog_change {
     const struct catalog_ptype *ptype;
     const struct catalog_labelset *labelset;
     const struct catalog_series *series;
-    const struct catalog_epoch *epoch;     /* new or changed */
-    const struct part_info *part;          /* new or changed, by id (never 0) */
-    const uint64_t *gone;                  /* ids of parts whose rows go */
-    const struct catalog_sender *sender;   /* new or changed; numbers <= hi - 1,024 are forgotten */
-    const struct catalog_sender *forget;   /* by agent, boot */
-    const struct catalog_damage *damage;   /* new */
-    const struct catalog_state *state;     /* the new values of all */
+    const struct catalog_epoch *epoch;   /* new or changed */
+    const struct part_info *part;        /* new or changed, by id (never 0) */
+    const uint64_t *gone;                /* ids of parts whose rows go */
+    const struct catalog_sender *sender; /* new or changed; numbers <= hi - 1,024 are forgotten */
+    const struct catalog_sender *forget; /* by agent, boot */
+    const struct catalog_damage *damage; /* new */
+    const struct catalog_state *state;   /* the new values of all */
 };
 
 enum catalog_outcome {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "storage/dict_private.h"
+#include "storage/store.h"
 
 /*
  * dict/<epoch>.db: texts, binaries, functions, frames and stacks of one epoch, in chunks of 4,096
- * entries (docs/format-shard.md). Append-only: what was written keeps its id and its bytes; only
- * the last chunk of a kind is written anew. Ids are those of struct dict.
+ * entries (docs/format-catalog.md). Append-only: what was written keeps its id and its meaning;
+ * only the last chunk of a kind is written anew. Ids are those of struct dict.
  */
 #define DICTFILE_CHUNK 4096u
+#define DICTFILE_NAME  32
 
+struct epoch;
 struct dictfile;
 
 /* "dict/12.db" */
-void dictfile_name(char ret[static 32], uint32_t epoch);
+void dictfile_name(char ret[static DICTFILE_NAME], uint32_t epoch);
 
 /* Make dir/dict/<epoch>.db, open for writing by the calling thread. */
 [[nodiscard]] int dictfile_create(const char *dir, uint32_t epoch, const char *vfs,
@@ -22,37 +24,34 @@ void dictfile_name(char ret[static 32], uint32_t epoch);
 struct dictfile *dictfile_close(struct dictfile *f);
 
 /*
- * Write what is new in d and in its tries since the last call: one FULL transaction. Everything
- * published in tries and frames at the time of the call, at least, is in the file afterwards.
- * Thread: the owner of f; d may grow meanwhile, the caller has entered its pool.
+ * Write what is new in the epoch since the last call: one FULL transaction. Everything published at
+ * the time of the call, at least, is in the file afterwards.
+ * Thread: the owner of f; e may grow meanwhile, the caller holds its pool open (a reader in it).
  *   errors   -ENOSPC, -EIO ...: rolled back, the next call writes it all
  */
-[[nodiscard]] int dictfile_append(struct dictfile *f, const struct dict *d,
-                                  struct dict_trie *const *trie, uint32_t n_trie, struct err *err);
+[[nodiscard]] int dictfile_append(struct dictfile *f, const struct epoch *e, struct err *err);
+/* Failure is harmless: the next one does it. */
 void dictfile_checkpoint(struct dictfile *f);
+/* A whole copy at the new path. By the owner of f. */
 [[nodiscard]] int dictfile_copy(struct dictfile *f, const char *path, struct err *err);
 
 enum dictfile_how {
-    DICTFILE_READ = 0,   /* at rest, for queries: texts, frames, functions, tries; no maps */
-    DICTFILE_APPEND = 1, /* the current epoch: with the maps that applying batches needs; the file
-                            stays open for dictfile_append() */
+    DICTFILE_READ = 0,   /* for queries: no maps of nodes */
+    DICTFILE_APPEND = 1, /* the current epoch, with what applying batches needs; settled (fsync)
+                            before it is opened */
 };
 
-/* Where a loaded trie goes: made by dict_trie_new() for (svc, sub), filled by the load. */
-typedef struct dict_trie *dictfile_trie_fn(void *ctx, uint32_t svc, uint32_t sub);
-
 /*
- * Load dir/dict/<epoch>.db into d, fresh from dict_init().
- *   ret_file   with DICTFILE_APPEND: the open file; else NULL
- *   outcomes   STORE_PARTIAL: chunks are damaged (err says which first). Their nodes are
- *              [no stack: damaged] below the root, and so is what hangs below them; their frames
- *              are marked damaged. Such a file must not be appended to: begin a new epoch
+ * Load dir/dict/<e->id>.db into e, fresh from epoch_new(); published when it returns.
+ *   ret_file   with DICTFILE_APPEND and result 0: the file, open for dictfile_append(); else NULL
+ *   outcomes   STORE_PARTIAL: chunks are damaged (err says which first). Their nodes, and those
+ *              that hang below them, are [no stack: damaged]; their frames are marked damaged.
+ *              Nothing may be added to such an epoch: begin a new one
  *   errors     -ENOENT, -EPROTO (untouched), -EBADMSG nothing of it can be read, -ENOMEM, -EIO
  */
-[[nodiscard]] int dictfile_load(const char *dir, uint32_t epoch, const char *vfs,
-                                enum dictfile_how how, struct dict *d, dictfile_trie_fn *trie,
-                                void *ctx, struct dictfile **ret_file, struct err *err);
+[[nodiscard]] int dictfile_load(const char *dir, const char *vfs, enum dictfile_how how,
+                                struct epoch *e, struct dictfile **ret_file, struct err *err);
 
-/* Bytes per kind of entry, for store_list_sizes. */
+/* Bytes per kind of entry, for store_list_sizes. false of fn ends it with -ECANCELED. */
 [[nodiscard]] int dictfile_sizes(const char *dir, uint32_t epoch, const char *vfs,
                                  store_size_fn *fn, void *ctx, struct err *err);

@@ -5,17 +5,13 @@
 
 #include "base/thread.h"
 #include "storage/block_private.h"
-#include "storage/store.h"
+#include "storage/local_private.h"
 
 /*
  * A part: one file of blocks of one period, immutable from birth (docs/format-shard.md). Written
  * once in build/, fsynced, renamed into shard/raw/ or shard/minute/; read through handles that one
  * thread uses at a time.
  */
-struct local;
-struct local_snap;
-struct names;
-struct buf;
 
 enum part_state {
     PART_SEALED = 2,
@@ -78,8 +74,8 @@ uint32_t part_thread(struct part_writer *w, uint32_t thread);
  * One block: rows sorted as block_rows says, threads already the part's. All blocks of one (type,
  * svc, sub) come one after another, by time; n <= BLOCK_ROWS.
  */
-[[nodiscard]] int part_put_block(struct part_writer *w, const struct block_rows *rows, ptype_id type,
-                                 uint32_t svc, uint32_t sub, struct err *err);
+[[nodiscard]] int part_put_block(struct part_writer *w, const struct block_rows *rows,
+                                 ptype_id type, uint32_t svc, uint32_t sub, struct err *err);
 
 /* Coverage, metrics, steps and events of the source whose time is in range: a record, a step and a
  * point belong where they begin. Once per source. */
@@ -97,6 +93,8 @@ struct part_writer *part_abort(struct part_writer *w);
 
 /* Handles of all parts of a store: at most max open at once, least recently used closed first. */
 struct parts;
+struct part_handle;
+struct part_beside;
 
 [[nodiscard]] struct parts *parts_new(const char *dir, const char *vfs, uint32_t max, bool mmap);
 struct parts *parts_free(struct parts *p); /* all parts are gone */
@@ -124,10 +122,10 @@ struct part {
     _Atomic uint32_t loaded; /* 0 no, 1 yes, 2 its metadata is bad: err below */
     struct err err;
     uint32_t n_block, n_hsum;
-    struct part_block *block; /* by (type, svc, sub, t0) */
-    struct part_hsum *hsum;   /* by (type, svc, sub, span, t0) */
-    struct part_local_cache *local;
-    struct part_handle *idle; /* under parts->mu */
+    struct part_block *block;   /* by (type, svc, sub, t0) */
+    struct part_hsum *hsum;     /* by (type, svc, sub, span, t0) */
+    struct part_beside *beside; /* decoded local tables */
+    struct part_handle *idle;   /* under parts->mu */
 };
 
 /* Opens nothing. NULL: memory is short. */
@@ -191,14 +189,3 @@ struct part_names {
 /* XXH3-128 of a file below dir. */
 [[nodiscard]] int part_hash_file(const char *dir, const char *name, uint8_t ret[static 16],
                                  uint64_t *ret_bytes, struct err *err);
-
-/* ---- part_local.c: struct local <-> tables -------------------------------------------------- */
-
-struct db;
-
-/* Translation of ids of one source into those of another struct local, made as they are met. */
-struct local_map;
-
-[[nodiscard]] int local_write(const struct db *db, const struct local *l,
-                              const struct local_snap *snap, struct err *err);
-[[nodiscard]] int local_read(const struct db *db, struct local *ret, struct err *err);

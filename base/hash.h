@@ -8,6 +8,10 @@
 /* XXH3-64 (xxHash 0.8 specification), the one hash of formats and identities. Any thread. */
 uint64_t hash_bytes(const void *p, size_t n);
 uint64_t hash_seed(const void *p, size_t n, uint64_t seed);
+/* XXH3-128 of all bytes of an open file, big-endian (canonical), read by pread. 0 or negative
+ * errno.
+ */
+[[nodiscard]] int hash_file128(int fd, uint8_t ret[static 16], uint64_t *ret_bytes);
 static inline uint64_t hash_str(struct str s)
 {
     return hash_bytes(s.p, s.n);

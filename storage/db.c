@@ -448,6 +448,24 @@ void db_close(struct db *db)
     db->sq = NULL;
 }
 
+int db_copy(const struct db *db, const char *path, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int r;
+
+    if (access(path, F_OK) == 0)
+        return err_set(err, -EEXIST, "%s: is there already", path);
+    TRY(db_prepare(db, "VACUUM INTO ?1", &st, err));
+    r = sqlite3_bind_text(st, 1, path, -1, SQLITE_STATIC) == SQLITE_OK ? db_step(db, st, err)
+                                                                       : db_fail(db, "copy", err);
+    (void)sqlite3_finalize(st);
+    if (r == 0)
+        r = sync_path(path);
+    if (r != 0)
+        (void)unlink(path);
+    return r == 0 || (err && err->code) ? r : err_set(err, r, "%s: fsync failed", path);
+}
+
 void db_log_version(void)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;

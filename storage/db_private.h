@@ -100,6 +100,10 @@ enum db_read {
 /* Closed or zeroed: a no-op. Live files keep their -wal. */
 void db_close(struct db *db);
 
+/* A whole copy at the new path, which is synced; its directory entry is not. -EEXIST: it is there.
+ */
+[[nodiscard]] int db_copy(const struct db *db, const char *path, struct err *err);
+
 /* fsync of the directory that name is in. */
 [[nodiscard]] int db_sync_dir(const char *dir, const char *name, struct err *err);
 /* Unlink the file and what SQLite keeps beside it. */

@@ -408,7 +408,9 @@ static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct er
     int r;
 
     (void)snprintf(name, sizeof name, "journal/%" PRIu64 ".db", number);
-    TRY(db_check_magic(path, name, err));
+    r = db_check_magic(path, name, err);
+    if (r != 0)
+        return r == -ENOENT ? -EIO : r;
     uri = db_uri(path, db_has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
     if (!uri)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);

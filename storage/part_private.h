@@ -96,8 +96,11 @@ struct parts;
 struct part_handle;
 struct part_beside;
 
+/* max: handles, 0: 128 or what the limit of descriptors leaves. NULL: memory is short. */
 [[nodiscard]] struct parts *parts_new(const char *dir, const char *vfs, uint32_t max, bool mmap);
-struct parts *parts_free(struct parts *p); /* all parts are gone */
+struct parts *parts_free(struct parts *p); /* all parts are gone; NULL is a no-op; returns NULL */
+/* Catalog ids that a part may hold are below these; before the first call: any. Any thread. */
+void parts_know(struct parts *p, const struct names_snap *limits);
 
 struct part_block {
     uint32_t id;
@@ -124,8 +127,9 @@ struct part {
     uint32_t n_block, n_hsum;
     struct part_block *block;   /* by (type, svc, sub, t0) */
     struct part_hsum *hsum;     /* by (type, svc, sub, span, t0) */
-    struct part_beside *beside; /* decoded local tables */
-    struct part_handle *idle;   /* under parts->mu */
+    struct part_beside *beside; /* decoded local tables, under mu */
+    _Atomic uint64_t beside_used;
+    struct part_handle *idle; /* under parts->mu */
 };
 
 /* Opens nothing. NULL: memory is short. */
@@ -173,19 +177,26 @@ void part_leave(struct part_handle *h);
 void parts_trim(struct parts *p, uint64_t max);
 uint64_t parts_local_bytes(const struct parts *p);
 
-/* Names that the part repeats, for rebuilding a catalog. */
+/* Names that the part repeats, for rebuilding a catalog; ids rising within each kind, the order of
+ * kinds is that of the members. Negative ends it. */
 struct part_names {
     void *ctx;
-    int (*svc)(void *ctx, uint32_t id, struct str name);
-    int (*ptype)(void *ctx, ptype_id id, struct str name, struct str unit, enum ptype_kind kind);
-    int (*labelset)(void *ctx, uint32_t id, struct str pairs); /* as catalog.labelset.data */
-    int (*series)(void *ctx, uint32_t id, ptype_id type, uint32_t svc, uint32_t labelset);
+    int (*svc)(void *ctx, uint32_t id, struct str name, struct err *err);
+    int (*ptype)(void *ctx, ptype_id id, struct str name, struct str unit, enum ptype_kind kind,
+                 struct err *err);
+    int (*labelset)(void *ctx, uint32_t id, uint32_t n, const struct store_label *v,
+                    struct err *err);
+    int (*series)(void *ctx, uint32_t id, ptype_id type, uint32_t svc, uint32_t labelset,
+                  struct err *err);
 };
-[[nodiscard]] int part_read_names(struct part *p, const struct part_names *fn, struct err *err);
+[[nodiscard]] int part_read_names(const char *dir, const char *name, const char *vfs,
+                                  const struct part_names *fn, struct err *err);
 
-/* Info of a file without a catalog row: from its meta, size and hash. */
+/* Info of a file without a catalog row: from its meta, size and hash. Its inputs (uuids of the
+ * parts that it replaced) go to *ret_inputs, malloced, if that is not NULL. */
 [[nodiscard]] int part_read_info(const char *dir, const char *name, const char *vfs,
-                                 struct part_info *ret, struct err *err);
+                                 struct part_info *ret, uint8_t (**ret_inputs)[16],
+                                 uint32_t *ret_n_input, struct err *err);
 /* XXH3-128 of a file below dir. */
 [[nodiscard]] int part_hash_file(const char *dir, const char *name, uint8_t ret[static 16],
                                  uint64_t *ret_bytes, struct err *err);

@@ -29,6 +29,8 @@ static bool start(struct apply *a)
                                 .text = indices(a, b->n_str),
                                 .frame = indices(a, b->n_frame),
                                 .node = indices(a, b->n_node)};
+    a->name = indices(a, b->n_str);
+    a->own = indices(a, b->n_str);
     a->target = indices(a, b->n_target);
     a->set = indices(a, b->n_labels);
     a->set_series = indices(a, b->n_labels);
@@ -37,8 +39,22 @@ static bool start(struct apply *a)
     /* of the batch, a stream, a row, and the service that may be missing */
     a->pair =
         arena_array(&a->h->scratch, uint32_t, 2 * ((size_t)b->label.n + 2 * (size_t)most + 1));
-    return a->db.text && a->db.frame && a->db.node && a->target && a->set && a->set_series &&
-           a->set_stamp && a->no_service && a->pair;
+    return a->db.text && a->db.frame && a->db.node && a->name && a->own && a->target && a->set &&
+           a->set_series && a->set_stamp && a->no_service && a->pair;
+}
+
+uint32_t apply_text(struct apply *a, uint32_t s)
+{
+    if (a->own[s] == NONE)
+        a->own[s] = text_id(&a->h->local.text, a->b->str[s]);
+    return a->own[s];
+}
+
+uint32_t apply_name(struct apply *a, uint32_t s)
+{
+    if (a->name[s] == NONE)
+        a->name[s] = text_id(&a->h->names->text, a->b->str[s]);
+    return a->name[s];
 }
 
 uint32_t apply_target(struct apply *a, uint32_t target)
@@ -46,14 +62,14 @@ uint32_t apply_target(struct apply *a, uint32_t target)
     if (target == 0)
         return 0;
     if (a->target[target] == NONE)
-        a->target[target] = head_target_of(a->h, &a->b->target[target].key);
+        a->target[target] = local_target_of(&a->h->local, &a->b->target[target].key);
     return a->target[target];
 }
 
 static bool add_pairs(struct apply *a, const struct batch_labels *l, uint32_t *n)
 {
     for (uint32_t i = 0; i < 2 * l->n; i++) {
-        uint32_t t = dict_batch_text(&a->h->dict, &a->db, l->pair[i]);
+        uint32_t t = apply_name(a, l->pair[i]);
 
         if (t == NONE)
             return false;
@@ -64,8 +80,8 @@ static bool add_pairs(struct apply *a, const struct batch_labels *l, uint32_t *n
 
 static uint32_t merge(struct apply *a, uint32_t one, uint32_t two, bool *missing)
 {
-    struct dict *d = &a->h->dict;
-    uint32_t n = 0, service = dict_text(d, STR("service"));
+    struct names *x = a->h->names;
+    uint32_t n = 0, service = text_id(&x->text, STR("service"));
 
     if (service == NONE || !add_pairs(a, &a->b->label, &n) ||
         !add_pairs(a, &a->b->labels[one], &n) || !add_pairs(a, &a->b->labels[two], &n))
@@ -78,12 +94,12 @@ static uint32_t merge(struct apply *a, uint32_t one, uint32_t two, bool *missing
         *missing = value == 0;
         if (*missing) {
             a->pair[n++] = service;
-            a->pair[n++] = dict_text(d, STR("unknown"));
+            a->pair[n++] = text_id(&x->text, STR("unknown"));
             if (a->pair[n - 1] == NONE)
                 return NONE;
         }
     }
-    return dict_label_set(d, n / 2, a->pair);
+    return names_label_set(x, n / 2, a->pair);
 }
 
 uint32_t apply_labels(struct apply *a, uint32_t one, uint32_t two)
@@ -97,7 +113,7 @@ static ptype_id type_of(struct apply *a, const struct batch_stream *st)
 {
     if (st->type != PTYPE_NONE)
         return st->type;
-    return head_type(a->h, a->b->str[st->name], a->b->str[st->unit], st->kind);
+    return names_type(a->h->names, a->b->str[st->name], a->b->str[st->unit], st->kind);
 }
 
 /* The series of rows of stream s with these labels. */
@@ -108,7 +124,7 @@ static uint32_t series_of(struct apply *a, uint32_t s, ptype_id type, uint32_t l
     a->set[labels] = merge(a, a->b->stream[s].labels, labels, &a->no_service[labels]);
     if (a->set[labels] == NONE)
         return NONE;
-    a->set_series[labels] = head_series_of(a->h, type, a->set[labels], a->limits);
+    a->set_series[labels] = names_series_of(a->h->names, type, a->set[labels], a->limits);
     a->set_stamp[labels] = s + 1;
     return a->set_series[labels];
 }
@@ -118,64 +134,75 @@ static void count(_Atomic uint64_t *c)
     atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
 }
 
+/* Ids of the row's own; false: memory is short. */
+static bool row_of(struct apply *a, uint32_t s, uint32_t k, ptype_id type, struct head_row *row)
+{
+    const struct batch_stream *st = &a->b->stream[s];
+    const struct batch_rows *r = &st->rows;
+    struct head *h = a->h;
+    uint32_t labels = r->labels ? r->labels[k] : 0, tid = r->tid ? r->tid[k] : 0, target, name;
+    uint32_t cpu = r->cpu ? r->cpu[k] : 0;
+
+    row->series = series_of(a, s, type, labels);
+    target = apply_target(a, r->target ? r->target[k] : st->target);
+    name = apply_text(a, r->thread ? r->thread[k] : 0);
+    if (row->series == NONE || target == NONE || name == NONE)
+        return false;
+    row->thread = local_thread_of(&h->local, target, tid, name);
+    if (row->thread == NONE)
+        return false;
+    row->cpu = local_cpu_of(&h->local, cpu);
+    if ((row->thread == 0 && (target || tid || name)) || row->cpu != cpu)
+        count(&h->stats->attr_overflow);
+    return true;
+}
+
 static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint32_t cover)
 {
     const struct batch_stream *st = &a->b->stream[s];
     const struct batch_rows *r = &st->rows;
     struct head *h = a->h;
+    struct dict *d = &h->epoch->dict;
     struct head_row row = {.ms = ms_floor(r->t ? r->t[k] : st->covers.t0),
                            .cover = st->kind == KIND_LEVEL ? cover + 1 : 0,
                            .count = r->count ? r->count[k] : 1,
                            .period = st->period,
                            .var = r->var ? r->var[k] : (double)NAN};
-    uint32_t labels = r->labels ? r->labels[k] : 0, tid = r->tid ? r->tid[k] : 0, target, name, g;
-    bool folded = false;
-    const struct head_series *series;
+    uint32_t g = a->db.node[r->node ? r->node[k] : 0];
+    bool folded = g & DICT_FOLDED;
+    const struct names_series *series;
     struct head_group *group;
-    const struct head_svc *svc;
+    struct dict_trie *trie;
 
     row.value = r->value ? r->value[k] : (int64_t)row.count * st->period;
-    row.series = series_of(a, s, type, labels);
-    target = apply_target(a, r->target ? r->target[k] : st->target);
-    name = dict_batch_text(&h->dict, &a->db, r->thread ? r->thread[k] : 0);
-    row.cpu = head_cpu_of(h, r->cpu ? r->cpu[k] : 0);
-    if (row.series == NONE || target == NONE || name == NONE || row.cpu == NONE)
+    if (!row_of(a, s, k, type, &row))
         return false;
-    row.thread = head_thread_of(h, target, tid, name);
-    if (row.thread == NONE)
-        return false;
-    if (row.thread == 0 && (target || tid || name))
-        count(&h->attr_overflow);
-    series = TABLE(&h->series, struct head_series, row.series);
-    svc = TABLE(&h->svc, struct head_svc, series->svc);
-    group = head_group_of(h, type, svc->trie);
+    series = names_series(h->names, row.series);
+    trie = epoch_trie(h->epoch, series->svc);
+    group = trie ? head_group_of(h, type, trie) : NULL;
     if (!group)
         return false;
-    g = a->db.node[r->node ? r->node[k] : 0];
-    folded = g & DICT_FOLDED;
-    row.node = dict_trie_node(&h->dict, head_trie(h, svc->trie), g & ~DICT_FOLDED, &folded);
+    row.node = dict_trie_node(d, trie, g & ~DICT_FOLDED, &folded);
     if (row.node == NONE || !head_add_row(h, group, &row))
         return false;
     if (folded)
-        count(&h->stack_folded);
+        count(&h->stats->stack_folded);
     if (series->overflow)
-        count(&h->series_overflow);
-    if (a->no_service[labels])
-        count(&h->service_missing);
-    if (h->dict.damaged && g == h->dict.damaged)
-        count(&h->damaged_rows);
+        count(&h->stats->series_overflow);
+    if (a->no_service[r->labels ? r->labels[k] : 0])
+        count(&h->stats->service_missing);
+    if (d->damaged && g == d->damaged)
+        count(&h->stats->damaged_rows);
     return true;
 }
 
 static bool add_losses(struct apply *a, const struct batch_stream *st)
 {
     for (uint32_t i = 0; i < st->n_lost; i++) {
-        uint32_t why = dict_batch_text(&a->h->dict, &a->db, st->lost[i].why);
-        struct head_loss *l = why == NONE ? NULL : vec_push(&a->h->loss, &a->h->pool);
+        struct local_loss l = {apply_text(a, st->lost[i].why), st->lost[i].n, st->lost[i].weight};
 
-        if (!l)
+        if (l.why == NONE || !local_add_loss(&a->h->local, &l))
             return false;
-        *l = (struct head_loss){why, st->lost[i].n, st->lost[i].weight};
     }
     return true;
 }
@@ -195,7 +222,7 @@ static bool empty_series(struct apply *a, uint32_t s, ptype_id type, uint32_t *r
     return true;
 }
 
-static bool names_service(const struct apply *a, const struct batch_labels *l)
+static bool says_service(const struct apply *a, const struct batch_labels *l)
 {
     for (size_t i = 0; i < l->n; i++) {
         if (str_eq(a->b->str[l->pair[2 * i]], STR("service")))
@@ -208,36 +235,15 @@ static bool add_cover(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
 {
     const struct batch *b = a->b;
     const struct batch_stream *st = &b->stream[s];
-    struct head *h = a->h;
+    struct local *l = &a->h->local;
     uint32_t target = apply_target(a, st->target), labels = apply_labels(a, st->labels, 0);
-    uint32_t why = dict_batch_text(&h->dict, &a->db, st->state_why), loss = h->loss.n, scope;
-    uint32_t series = 0;
-    struct head_scope *sc;
-    struct head_cover *c;
-
-    if (target == NONE || labels == NONE || why == NONE || !add_losses(a, st))
-        return false;
-    if ((names_service(a, &b->label) || names_service(a, &b->labels[st->labels])) &&
-        !empty_series(a, s, type, &series))
-        return false;
-    scope = head_scope_of(h, type, labels, target);
-    if (scope == NONE)
-        return false;
-    c = vec_push(&h->cover, &h->pool);
-    if (!c)
-        return false;
-    sc = TABLE(&h->scope, struct head_scope, scope);
-    *ret = h->cover.n - 1;
-    *c = (struct head_cover){
-        .scope = scope,
-        .prev = atomic_load_explicit(&sc->last, memory_order_relaxed),
-        .series = series,
+    struct local_cover c = {
         .t = st->covers,
         .at = st->at,
         .width = st->width,
-        .why = why,
+        .why = apply_text(a, st->state_why),
         .n_loss = st->n_lost,
-        .loss = loss,
+        .loss = l->loss.n,
         .state = (uint8_t)st->state,
         .basis = (uint8_t)st->basis,
         .ended = st->target && (b->target[st->target].flags & TARGET_EXITED),
@@ -247,7 +253,17 @@ static bool add_cover(struct apply *a, uint32_t s, ptype_id type, uint32_t *ret)
         .expected = st->expected,
         .received = st->received,
     };
-    atomic_store_explicit(&sc->last, *ret + 1, memory_order_release);
+
+    if (target == NONE || labels == NONE || c.why == NONE || !add_losses(a, st))
+        return false;
+    if ((says_service(a, &b->label) || says_service(a, &b->labels[st->labels])) &&
+        !empty_series(a, s, type, &c.series))
+        return false;
+    c.scope = local_scope_of(l, type, labels, target);
+    if (c.scope == NONE || !local_add_cover(l, &c))
+        return false;
+    head_widen(a->h, c.t);
+    *ret = l->cover.n - 1;
     return true;
 }
 
@@ -269,13 +285,16 @@ static bool add_stream(struct apply *a, uint32_t s)
 static bool add_nodes(struct apply *a)
 {
     bool ok;
-    int r = pthread_rwlock_wrlock(&a->h->ids);
+    struct epoch *e = a->h->epoch;
+    uint64_t clashes = e->dict.clashes;
+    int r = pthread_rwlock_wrlock(&e->ids);
 
     assert(r == 0);
-    ok = dict_batch_nodes(&a->h->dict, &a->db);
-    r = pthread_rwlock_unlock(&a->h->ids);
+    ok = dict_batch_nodes(&e->dict, &a->db);
+    r = pthread_rwlock_unlock(&e->ids);
     assert(r == 0);
-    atomic_store_explicit(&a->h->hash_clashes, a->h->dict.clashes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->h->stats->hash_clashes, e->dict.clashes - clashes,
+                              memory_order_relaxed);
     return ok;
 }
 

@@ -10,14 +10,7 @@
 
 static uint32_t text(struct apply *a, uint32_t s)
 {
-    return dict_batch_text(&a->h->dict, &a->db, s);
-}
-
-static bool same_info(const struct head_info *x, const struct head_info *y)
-{
-    return x->exe == y->exe && x->cmdline == y->cmdline && x->comm == y->comm &&
-           x->cgroup == y->cgroup && x->container == y->container && x->env == y->env &&
-           x->flags == y->flags;
+    return apply_text(a, s);
 }
 
 static uint32_t env_of(struct apply *a, const struct batch_labels *env)
@@ -25,132 +18,76 @@ static uint32_t env_of(struct apply *a, const struct batch_labels *env)
     uint32_t *pair = arena_array(&a->h->scratch, uint32_t, 2 * (size_t)env->n);
 
     for (uint32_t i = 0; pair && i < 2 * env->n; i++) {
-        pair[i] = text(a, env->pair[i]);
+        pair[i] = apply_name(a, env->pair[i]);
         if (pair[i] == NONE)
             return NONE;
     }
-    return pair ? dict_label_set(&a->h->dict, env->n, pair) : NONE;
+    return pair ? names_label_set(a->h->names, env->n, pair) : NONE;
 }
 
 /* A new version where something changed: exec, exit, a name learnt late. */
 static bool add_target(struct apply *a, uint32_t i)
 {
     const struct batch_target *t = &a->b->target[i];
-    struct head *h = a->h;
-    uint32_t target = apply_target(a, i), last;
-    struct head_info info = {.exe = text(a, t->exe),
-                             .cmdline = text(a, t->cmdline),
-                             .comm = text(a, t->comm),
-                             .cgroup = text(a, t->cgroup),
-                             .container = text(a, t->container),
-                             .env = env_of(a, &t->env),
-                             .flags = t->flags};
-    struct head_target *e;
-    struct head_info *v;
+    uint32_t target = apply_target(a, i);
+    struct local_info info = {.exe = text(a, t->exe),
+                              .cmdline = text(a, t->cmdline),
+                              .comm = text(a, t->comm),
+                              .cgroup = text(a, t->cgroup),
+                              .container = text(a, t->container),
+                              .env = env_of(a, &t->env),
+                              .flags = t->flags};
 
-    if (target == NONE || info.exe == NONE || info.cmdline == NONE || info.comm == NONE ||
-        info.cgroup == NONE || info.container == NONE || info.env == NONE)
-        return false;
-    e = TABLE(&h->target, struct head_target, target);
-    last = atomic_load_explicit(&e->info, memory_order_relaxed);
-    if (last && same_info(VEC(&h->info, struct head_info, last - 1), &info))
-        return true;
-    v = vec_push(&h->info, &h->pool);
-    if (!v)
-        return false;
-    info.prev = last;
-    *v = info;
-    atomic_store_explicit(&e->info, h->info.n, memory_order_release);
-    return true;
-}
-
-static bool eq_mseries(const void *entry, const void *key)
-{
-    const struct head_mseries *x = entry, *y = key;
-
-    return x->name == y->name && x->unit == y->unit && x->labels == y->labels &&
-           x->target == y->target && x->kind == y->kind && x->is_int == y->is_int;
+    return target != NONE && info.exe != NONE && info.cmdline != NONE && info.comm != NONE &&
+           info.cgroup != NONE && info.container != NONE && info.env != NONE &&
+           local_add_info(&a->h->local, target, &info);
 }
 
 static uint32_t mseries_of(struct apply *a, const struct batch_metric *m)
 {
-    struct head *h = a->h;
-    struct head_mseries key = {.name = text(a, m->name),
-                               .unit = text(a, m->unit),
-                               .labels = apply_labels(a, m->labels, 0),
-                               .target = apply_target(a, m->target),
-                               .kind = m->kind,
-                               .is_int = m->inum != NULL},
-                        *e;
-    uint32_t field[6] = {key.name, key.unit, key.labels, key.target, key.kind, key.is_int}, i;
-    uint64_t hash = hash_seed(field, sizeof field, h->dict.seed);
+    const struct local_mseries key = {.name = text(a, m->name),
+                                      .unit = text(a, m->unit),
+                                      .labels = apply_labels(a, m->labels, 0),
+                                      .target = apply_target(a, m->target),
+                                      .kind = m->kind,
+                                      .is_int = m->inum != NULL};
 
     if (key.name == NONE || key.unit == NONE || key.labels == NONE || key.target == NONE)
         return NONE;
-    i = table_find(&h->mseries, hash, &key, eq_mseries);
-    if (i)
-        return i;
-    i = table_add(&h->mseries, &h->pool, hash);
-    if (!i)
-        return NONE;
-    e = TABLE(&h->mseries, struct head_mseries, i);
-    e->name = key.name;
-    e->unit = key.unit;
-    e->labels = key.labels;
-    e->target = key.target;
-    e->kind = key.kind;
-    e->is_int = key.is_int;
-    return i;
+    return local_mseries_of(&a->h->local, &key);
 }
 
 static const void *keep(struct apply *a, const void *p, size_t n, bool *ok)
 {
-    void *copy;
+    const void *copy = p && n ? local_keep(&a->h->local, p, n) : NULL;
 
-    if (!p || n == 0)
-        return NULL;
-    copy = pool_fixed(&a->h->pool, n);
-    if (copy)
-        memcpy(copy, p, n);
-    else
-        *ok = false;
+    *ok = *ok && (copy || !p || n == 0);
     return copy;
 }
 
 static bool add_metric(struct apply *a, const struct batch_metric *m)
 {
-    struct head *h = a->h;
-    uint32_t series;
-    struct head_mseries *e;
-    struct head_metric *v;
+    struct local_metric v = {.n = m->n};
     bool ok = true;
 
     if (m->n == 0)
         return true;
-    series = mseries_of(a, m);
-    if (series == NONE)
+    v.series = mseries_of(a, m);
+    if (v.series == NONE)
         return false;
-    v = vec_push(&h->metric, &h->pool);
-    if (!v)
-        return false;
-    e = TABLE(&h->mseries, struct head_mseries, series);
-    *v = (struct head_metric){.series = series,
-                              .prev = atomic_load_explicit(&e->last, memory_order_relaxed),
-                              .n = m->n,
-                              .t = keep(a, m->t, m->n * sizeof *m->t, &ok),
-                              .num = keep(a, m->num, m->n * sizeof *m->num, &ok),
-                              .inum = keep(a, m->inum, m->n * sizeof *m->inum, &ok),
-                              .status = keep(a, m->status, m->n, &ok)};
-    if (ok)
-        atomic_store_explicit(&e->last, h->metric.n, memory_order_release);
-    return ok;
+    v.t = keep(a, m->t, m->n * sizeof *m->t, &ok);
+    v.num = keep(a, m->num, m->n * sizeof *m->num, &ok);
+    v.inum = keep(a, m->inum, m->n * sizeof *m->inum, &ok);
+    v.status = keep(a, m->status, m->n, &ok);
+    for (uint32_t i = 0; i < m->n; i++)
+        head_widen(a->h, (struct interval){m->t[i], m->t[i]});
+    return ok && local_add_metric(&a->h->local, &v);
 }
 
 static bool add_steps(struct apply *a, const struct batch_steps *s)
 {
-    struct head *h = a->h;
     uint32_t target = apply_target(a, s->target), name = text(a, s->name);
-    uint32_t *part = pool_fixed(&h->pool, 4 * (size_t)s->n_part);
+    uint32_t *part = pool_fixed(&a->h->pool, 4 * (size_t)s->n_part);
     bool ok = part && target != NONE && name != NONE;
 
     for (uint32_t k = 0; ok && k < s->n_part; k++) {
@@ -159,39 +96,31 @@ static bool add_steps(struct apply *a, const struct batch_steps *s)
     }
     for (uint32_t i = 0; ok && i < s->n; i++) {
         const int64_t *ns = s->n_part ? &s->part_ns[(size_t)i * s->n_part] : NULL;
-        uint32_t labels = apply_labels(a, s->labels ? s->labels[i] : 0, 0);
-        struct head_step *v = labels == NONE ? NULL : vec_push(&h->step, &h->pool);
-        int64_t end;
+        struct local_step v = {.target = target,
+                               .name = name,
+                               .labels = apply_labels(a, s->labels ? s->labels[i] : 0, 0),
+                               .tid = s->tid ? s->tid[i] : 0,
+                               .inferred = s->inferred,
+                               .number = s->number[i],
+                               .t.t0 = s->start[i],
+                               .n_part = s->n_part,
+                               .part = part,
+                               .part_ns = keep(a, ns, s->n_part * sizeof *ns, &ok)};
 
-        if (!v)
-            return false;
-        if (__builtin_add_overflow(s->start[i].v, s->dur_ns[i], &end))
-            end = INT64_MAX;
-        *v = (struct head_step){.target = target,
-                                .name = name,
-                                .labels = labels,
-                                .tid = s->tid ? s->tid[i] : 0,
-                                .inferred = s->inferred,
-                                .number = s->number[i],
-                                .t = {s->start[i], {end}},
-                                .n_part = s->n_part,
-                                .part = part,
-                                .part_ns = keep(a, ns, s->n_part * sizeof *ns, &ok)};
+        if (__builtin_add_overflow(s->start[i].v, s->dur_ns[i], &v.t.t1.v))
+            v.t.t1.v = INT64_MAX;
+        head_widen(a->h, v.t);
+        ok = ok && v.labels != NONE && local_add_step(&a->h->local, &v);
     }
     return ok;
 }
 
 static bool add_event(struct apply *a, real_ns t, uint32_t kind, uint32_t words, uint32_t target)
 {
-    struct head_event *v;
+    const struct local_event e = {.t = t, .kind = kind, .text = words, .target = target};
 
-    if (kind == NONE || words == NONE || target == NONE)
-        return false;
-    v = vec_push(&a->h->event, &a->h->pool);
-    if (!v)
-        return false;
-    *v = (struct head_event){.t = t, .kind = kind, .text = words, .target = target};
-    return true;
+    head_widen(a->h, (struct interval){t, t});
+    return kind != NONE && words != NONE && target != NONE && local_add_event(&a->h->local, &e);
 }
 
 /* Batches that the sender gave up have no time and no type of their own: an event says so. */
@@ -200,8 +129,8 @@ static bool add_dropped(struct apply *a, const struct seq_range *d)
     char line[64];
     int n = snprintf(line, sizeof line, "first=%" PRIu64 " last=%" PRIu64, d->first, d->last);
 
-    return n > 0 && add_event(a, a->b->received, dict_text(&a->h->dict, STR("spool_drop")),
-                              dict_text(&a->h->dict, (struct str){line, (size_t)n}), 0);
+    return n > 0 && add_event(a, a->b->received, text_id(&a->h->local.text, STR("spool_drop")),
+                              text_id(&a->h->local.text, (struct str){line, (size_t)n}), 0);
 }
 
 bool apply_beside(struct apply *a)

@@ -267,7 +267,7 @@ static void apply_one(struct store *s, struct append *a)
     int r = s->apply_failed ? err_set(&err, -ENOMEM, "head: memory was short before") : 0;
 
     if (r == 0)
-        r = head_apply(&s->head, a->b, a->lsn, &s->conf.limits, &err);
+        r = head_apply(s->head, a->b, a->lsn, &s->conf.limits, &err);
     if (r != 0 && !s->apply_failed) {
         /* On disk, not visible, not acknowledged: the next start shows it, and a resend is a
          * duplicate then. Going on would show later batches without this one. */

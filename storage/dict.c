@@ -14,9 +14,7 @@ bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes
     map_init(&d->by_hash, 0);
     map_init(&d->by_pair, 0);
     map_init(&d->ambiguous, 0);
-    return table_init(&d->str, p, sizeof(struct dict_str)) &&
-           table_init(&d->labels, p, sizeof(struct dict_labels)) &&
-           table_init(&d->frame, p, sizeof(struct dict_frame)) &&
+    return texts_init(&d->text, p, seed) && table_init(&d->frame, p, sizeof(struct dict_frame)) &&
            table_init(&d->func, p, sizeof(struct dict_func)) && vec_push(&d->node, p);
 }
 
@@ -24,8 +22,7 @@ void dict_deinit(struct dict *d)
 {
     if (!d->pool)
         return;
-    table_deinit(&d->str, d->pool);
-    table_deinit(&d->labels, d->pool);
+    texts_deinit(&d->text);
     table_deinit(&d->frame, d->pool);
     table_deinit(&d->func, d->pool);
     vec_deinit(&d->node, d->pool);
@@ -34,136 +31,14 @@ void dict_deinit(struct dict *d)
     map_deinit(&d->ambiguous);
 }
 
-/* ---- texts and labels ---------------------------------------------------------------------- */
-
-static bool eq_str(const void *entry, const void *key)
-{
-    const struct dict_str *a = entry;
-    const struct str *s = key;
-
-    return str_eq(a->s, *s);
-}
-
-uint32_t dict_text(struct dict *d, struct str s)
-{
-    uint64_t h;
-    uint32_t i;
-    char *copy;
-
-    if (s.n == 0)
-        return 0;
-    h = hash_seed(s.p, s.n, d->seed);
-    i = table_find(&d->str, h, &s, eq_str);
-    if (i)
-        return i;
-    copy = pool_fixed(d->pool, s.n + 1);
-    if (!copy)
-        return NONE;
-    memcpy(copy, s.p, s.n);
-    i = table_add(&d->str, d->pool, h);
-    if (!i)
-        return NONE;
-    TABLE(&d->str, struct dict_str, i)->s = (struct str){copy, s.n};
-    return i;
-}
-
-struct pairs {
-    uint32_t n;
-    const uint32_t *pair;
-};
-
-static bool eq_labels(const void *entry, const void *key)
-{
-    const struct dict_labels *a = entry;
-    const struct pairs *b = key;
-
-    return a->n == b->n && memcmp(a->pair, b->pair, 8 * (size_t)b->n) == 0;
-}
-
-/* By the bytes of the names; stable, so that of two with one name the later stays behind. */
-static uint32_t sort_pairs(const struct dict *d, uint32_t n, uint32_t *pair)
-{
-    size_t kept = 0;
-
-    for (size_t i = 1; i < n; i++) {
-        const uint32_t name = pair[2 * i], value = pair[2 * i + 1];
-        size_t k = i;
-
-        while (k > 0 && str_cmp(dict_str(d, pair[2 * k - 2]), dict_str(d, name)) > 0) {
-            pair[2 * k] = pair[2 * k - 2];
-            pair[2 * k + 1] = pair[2 * k - 1];
-            k--;
-        }
-        pair[2 * k] = name;
-        pair[2 * k + 1] = value;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (i + 1 < n && pair[2 * i] == pair[2 * i + 2])
-            continue;
-        if (pair[2 * i + 1] == 0) /* an empty value is the same as no label */
-            continue;
-        pair[2 * kept] = pair[2 * i];
-        pair[2 * kept + 1] = pair[2 * i + 1];
-        kept++;
-    }
-    return (uint32_t)kept;
-}
-
-uint32_t dict_label_set(struct dict *d, uint32_t n, uint32_t *pair)
-{
-    struct pairs key;
-    struct dict_labels *l;
-    struct store_label *v;
-    uint32_t *own;
-    uint64_t h;
-    uint32_t i;
-
-    n = sort_pairs(d, n, pair);
-    if (n == 0)
-        return 0;
-    key = (struct pairs){n, pair};
-    h = hash_seed(pair, 8 * (size_t)n, d->seed);
-    i = table_find(&d->labels, h, &key, eq_labels);
-    if (i)
-        return i;
-    own = pool_fixed(d->pool, 8 * (size_t)n);
-    v = pool_fixed(d->pool, n * sizeof *v);
-    if (!own || !v)
-        return NONE;
-    i = table_add(&d->labels, d->pool, h);
-    if (!i)
-        return NONE;
-    memcpy(own, pair, 8 * (size_t)n);
-    for (size_t k = 0; k < n; k++)
-        v[k] = (struct store_label){dict_str(d, pair[2 * k]), dict_str(d, pair[2 * k + 1])};
-    l = TABLE(&d->labels, struct dict_labels, i);
-    l->n = n;
-    l->pair = own;
-    l->v = v;
-    return i;
-}
-
-bool dict_labels_within(const struct dict_labels *a, const struct dict_labels *b)
-{
-    size_t k = 0;
-
-    for (size_t i = 0; i < a->n; i++) {
-        while (k < b->n && b->pair[2 * k] != a->pair[2 * i])
-            k++;
-        if (k == b->n || b->pair[2 * k + 1] != a->pair[2 * i + 1])
-            return false;
-    }
-    return true;
-}
+/* ---- frames and functions ------------------------------------------------------------------ */
 
 uint32_t dict_batch_text(struct dict *d, struct dict_batch *db, uint32_t s)
 {
     if (db->text[s] == NONE)
-        db->text[s] = dict_text(d, db->b->str[s]);
+        db->text[s] = text_id(&d->text, db->b->str[s]);
     return db->text[s];
 }
-
-/* ---- frames and functions ------------------------------------------------------------------ */
 
 static bool eq_func(const void *entry, const void *key)
 {
@@ -176,7 +51,7 @@ static uint32_t func_of(struct dict *d, const struct dict_frame *f)
 {
     struct str scope = func_scope(f->kind, dict_str(d, f->bin), dict_str(d, f->file));
     struct dict_func key = {.kind = f->kind,
-                            .scope = dict_text(d, scope),
+                            .scope = text_id(&d->text, scope),
                             .name = f->name,
                             .file = f->file,
                             .bin = f->bin};
@@ -209,7 +84,7 @@ static bool eq_frame(const void *entry, const void *key)
            a->bin_id == b->bin_id && a->addr == b->addr;
 }
 
-static uint32_t add_frame(struct dict *d, struct dict_frame *key)
+uint32_t dict_frame_of(struct dict *d, struct dict_frame *key)
 {
     const uint64_t field[] = {key->kind, key->flags,  key->id_kind,    key->damaged,
                               key->name, key->file,   key->start_line, key->line,
@@ -250,10 +125,10 @@ static uint32_t batch_frame(struct dict *d, struct dict_batch *db, uint32_t fram
     key.name = dict_batch_text(d, db, fn->name);
     key.file = dict_batch_text(d, db, fn->file);
     key.bin = dict_batch_text(d, db, bin->path);
-    key.bin_id = dict_text(d, bin->id);
+    key.bin_id = text_id(&d->text, bin->id);
     if (key.name == NONE || key.file == NONE || key.bin == NONE || key.bin_id == NONE)
         return NONE;
-    return db->frame[frame] = add_frame(d, &key);
+    return db->frame[frame] = dict_frame_of(d, &key);
 }
 
 /* ---- nodes --------------------------------------------------------------------------------- */
@@ -308,10 +183,10 @@ static uint32_t damaged_node(struct dict *d)
 
     if (d->damaged)
         return d->damaged;
-    key.name = dict_text(d, STR("[no stack: damaged]"));
+    key.name = text_id(&d->text, STR("[no stack: damaged]"));
     if (key.name == NONE)
         return NONE;
-    frame = add_frame(d, &key);
+    frame = dict_frame_of(d, &key);
     if (frame == NONE)
         return NONE;
     d->damaged = add_node(d, 0, frame, 0); /* hash 0 is nobody's: never found by it */
@@ -357,4 +232,32 @@ bool dict_knows(const struct dict *d, uint64_t hash)
     uint64_t v;
 
     return map_get(&d->by_hash, hash, &v) && !map_get(&d->ambiguous, hash, &v);
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+/* The hash that a sender gives the frame: made of what it says, not of our numbers. */
+static uint64_t frame_hash(const struct dict *d, uint32_t frame)
+{
+    const struct dict_frame *f = TABLE(&d->frame, struct dict_frame, frame);
+    const struct str str[] = {dict_str(d, f->name), dict_str(d, f->file), dict_str(d, f->bin)};
+    const struct batch_fn fn = {.name = 0, .file = 1, .line = f->start_line};
+    const struct batch_bin bin = {
+        .path = 2, .id_kind = (enum bin_id_kind)f->id_kind, .id = dict_str(d, f->bin_id)};
+    const struct batch_frame fr = {
+        .kind = (enum frame_kind)f->kind, .flags = f->flags, .line = f->line, .addr = f->addr};
+    const struct batch b = {.str = str, .fn = &fn, .bin = &bin, .frame = &fr};
+
+    return batch_frame_hash(&b, 0);
+}
+
+uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame)
+{
+    uint64_t hash = node_hash(VEC(&d->node, struct dict_node, parent)->hash, frame_hash(d, frame));
+    uint32_t g;
+
+    if (TABLE(&d->frame, struct dict_frame, frame)->damaged)
+        return damaged_node(d);
+    g = define(d, parent, frame, hash);
+    return g == NONE ? NONE : g & ~DICT_FOLDED;
 }

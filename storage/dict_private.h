@@ -4,11 +4,11 @@
 #include <pthread.h>
 
 #include "base/sample.h"
-#include "storage/pool_private.h"
 #include "storage/store.h"
+#include "storage/text_private.h"
 
 /*
- * What rows point to: texts, label sets, frames, functions, and stacks.
+ * What stacks are made of, for one epoch: texts, frames, functions, nodes.
  *
  * A stack node exists once for the epoch ("global", g): its parent, its frame, its hash. Each
  * service has a trie of its own, whose nodes are numbered from 0 in order of first use there, so
@@ -18,24 +18,14 @@
  * Two definitions with one hash and other content both keep their own g, found by (parent, frame);
  * the hash is ambiguous from then on and is not taken without definitions.
  *
- * Writer: the apply thread. Readers: vecs below the lengths of their snapshot. The maps of g are
- * read by store_append too, under the rwlock ids of the head.
+ * Numbers of texts, frames, functions and of a trie's nodes are those of the epoch's file; g is of
+ * this process only.
+ *
+ * Writer: the opening thread, then the apply thread. Readers: vecs below published lengths. The
+ * maps of g are read by store_append too, under the rwlock ids of the epoch.
  */
-#define DICT_EPOCH  1u
 #define DICT_DEPTH  2048u       /* of a stack; deeper ones are booked on their ancestor there */
 #define DICT_FOLDED 0x80000000u /* bit in dict_batch.node: that is such an ancestor */
-
-struct dict_str {
-    struct link link;
-    struct str s;
-};
-
-struct dict_labels {
-    struct link link;
-    uint32_t n;
-    const uint32_t *pair;        /* texts: name, value; by name, rising */
-    const struct store_label *v; /* the same as bytes */
-};
 
 struct dict_frame {
     struct link link;
@@ -62,6 +52,8 @@ struct dict_node {
 
 struct dict_trie {
     struct store_trie_id id;
+    uint32_t at;                     /* index in epoch.trie */
+    struct dict_trie *older;         /* of the service: sub one less */
     struct vec parent, frame, fnode; /* u32 by node */
     struct vec fparent, func;        /* u32 by function node */
     struct vec again;                /* bits by function node */
@@ -73,7 +65,8 @@ struct dict_trie {
 struct dict {
     struct pool *pool;
     uint64_t seed;
-    struct table str, labels, frame, func;
+    struct texts text;
+    struct table frame, func;
     struct vec node;      /* struct dict_node; 0 the root */
     struct map by_hash;   /* hash -> the first g */
     struct map by_pair;   /* parent << 32 | frame -> g, of later ones with a held hash */
@@ -81,19 +74,55 @@ struct dict {
     uint32_t damaged;     /* g of [no stack: damaged], 0 before it is needed */
     uint32_t max_nodes;   /* per trie */
     uint64_t clashes;
-    _Atomic uint32_t n_frame, n_func; /* published */
+    _Atomic uint32_t n_text, n_frame, n_func; /* published, before the tries that use them */
 };
+
+/*
+ * An epoch: its dictionary and its tries. One is current and written by the apply thread; older
+ * ones are only read. Counted: views and the list of sources hold it.
+ */
+struct epoch_svc {
+    _Atomic(struct dict_trie *) trie; /* the newest sub; older ones behind it */
+};
+
+struct epoch {
+    uint32_t id; /* from 1 */
+    _Atomic uint32_t refs;
+    struct pool pool;
+    struct dict dict;
+    pthread_rwlock_t ids;           /* maps of nodes: the apply thread writes, store_append looks */
+    struct vec svc;                 /* struct epoch_svc, by service */
+    struct vec trie;                /* struct dict_trie *, in the order of making */
+    _Atomic uint32_t n_svc, n_trie; /* published */
+};
+
+/* One reference, the caller's. NULL: memory is short. */
+struct epoch *epoch_new(uint32_t id, uint64_t seed, uint32_t max_nodes);
+void epoch_ref(struct epoch *e);
+void epoch_unref(struct epoch *e); /* the last one frees; NULL is a no-op */
+/* The trie that new stacks of the service go to, made if there is none. Writer. NULL: memory. */
+struct dict_trie *epoch_trie(struct epoch *e, uint32_t svc);
+/* A further trie for the service, in the order of sub: loading. Writer. NULL: memory. */
+struct dict_trie *epoch_add_trie(struct epoch *e, uint32_t svc);
+/* NULL: there is none. Any thread. */
+struct dict_trie *epoch_find_newest(const struct epoch *e, uint32_t svc);
+struct dict_trie *epoch_find(const struct epoch *e, uint32_t svc, uint32_t sub);
+/* Show texts, frames, functions; the tries after it, one by one (dict_trie_publish). Writer. */
+void epoch_publish(struct epoch *e);
+/* Does it hold every node that the batch only names? Any thread. */
+bool epoch_knows(struct epoch *e, const struct batch *b);
+
+static inline struct dict_trie *epoch_trie_at(const struct epoch *e, uint32_t i)
+{
+    return *VEC(&e->trie, struct dict_trie *, i);
+}
 
 [[nodiscard]] bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes);
 void dict_deinit(struct dict *d);
 
-/* Ids; UINT32_MAX when memory is short. The empty text and the empty set are 0. */
-uint32_t dict_text(struct dict *d, struct str s);
-/* pair: n texts of names and values, in any order; of two with one name the later counts. Sorted
- * in place. */
-uint32_t dict_label_set(struct dict *d, uint32_t n, uint32_t *pair);
-/* Is each pair of a also in b? */
-bool dict_labels_within(const struct dict_labels *a, const struct dict_labels *b);
+/* The frame equal to *key (its link and func are not looked at), added if it is new. UINT32_MAX:
+ * memory is short. */
+uint32_t dict_frame_of(struct dict *d, struct dict_frame *key);
 
 /* The frame of a batch. str translates its texts (dict_batch_text). */
 struct dict_batch {
@@ -111,7 +140,16 @@ uint32_t dict_batch_text(struct dict *d, struct dict_batch *db, uint32_t s);
 /* Does it hold the hash, with one meaning? Needs ids to be locked. */
 bool dict_knows(const struct dict *d, uint64_t hash);
 
-struct dict_trie *dict_trie_new(struct dict *d, uint32_t svc);
+/*
+ * Loading a trie, whose nodes come in the order of their ids. The current epoch: the g of a node
+ * below the g `parent`, found or made again with its hash, is what dict_trie_load() is told. Older
+ * epochs, that nothing is added to: g 0, no maps. UINT32_MAX, false: memory is short.
+ */
+uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame);
+[[nodiscard]] bool dict_trie_load(struct dict *d, struct dict_trie *t, uint32_t parent,
+                                  uint32_t frame, uint32_t g);
+
+struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id);
 void dict_trie_free(struct dict *d, struct dict_trie *t);
 /* The node of g in t, added with its ancestors. Where t is full: the nearest ancestor that is
  * there, and *ret_folded. UINT32_MAX: memory is short. */
@@ -120,5 +158,5 @@ void dict_trie_publish(struct dict_trie *t);
 
 static inline struct str dict_str(const struct dict *d, uint32_t text)
 {
-    return TABLE(&d->str, struct dict_str, text)->s;
+    return text_of(&d->text, text);
 }

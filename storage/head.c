@@ -1,54 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <errno.h>
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
-#include "base/err.h"
-#include "base/hash.h"
 #include "storage/head_private.h"
 
-#define NONE UINT32_MAX
-
-static bool init_tables(struct head *h)
+struct head *head_new(const struct head_conf *conf)
 {
-    struct pool *p = &h->pool;
+    struct head *h = mem_fail_now() ? NULL : calloc(1, sizeof *h);
 
-    vec_init(&h->info, sizeof(struct head_info));
-    vec_init(&h->cover, sizeof(struct head_cover));
-    vec_init(&h->loss, sizeof(struct head_loss));
-    vec_init(&h->metric, sizeof(struct head_metric));
-    vec_init(&h->step, sizeof(struct head_step));
-    vec_init(&h->event, sizeof(struct head_event));
-    vec_init(&h->cpu, sizeof(uint32_t));
-    vec_init(&h->trie, sizeof(struct dict_trie *));
+    if (!h)
+        return NULL;
+    atomic_store(&h->refs, 1);
+    h->names = conf->names;
+    h->epoch = conf->epoch;
+    h->stats = conf->stats;
+    h->oldest_ms = h->t0 = INT64_MAX;
+    h->newest_ms = h->t1 = INT64_MIN;
+    epoch_ref(h->epoch);
+    pool_init(&h->pool);
+    arena_init(&h->scratch, (size_t)1 << 30);
     vec_init(&h->group, sizeof(struct head_group *));
     vec_init(&h->touched, sizeof(uint32_t));
     map_init(&h->group_of, 0);
-    map_init(&h->cpu_of, 0);
-    return table_init(&h->svc, p, sizeof(struct head_svc)) &&
-           table_init(&h->ptype, p, sizeof(struct head_ptype)) &&
-           table_init(&h->series, p, sizeof(struct head_series)) &&
-           table_init(&h->thread, p, sizeof(struct head_thread)) &&
-           table_init(&h->target, p, sizeof(struct head_target)) &&
-           table_init(&h->scope, p, sizeof(struct head_scope)) &&
-           table_init(&h->mseries, p, sizeof(struct head_mseries)) && vec_push(&h->cpu, p);
+    if (!local_init(&h->local, &h->pool, conf->seed)) {
+        head_unref(h);
+        return NULL;
+    }
+    (void)head_publish(h, conf->lsn); /* nothing is touched yet: cannot fail */
+    return h;
 }
 
-int head_init(struct head *h, const struct head_conf *conf, struct err *err)
+void head_ref(struct head *h)
 {
-    int r;
-
-    *h = (struct head){.oldest_ms = INT64_MAX, .newest_ms = INT64_MIN};
-    pool_init(&h->pool);
-    arena_init(&h->scratch, (size_t)1 << 30);
-    r = pthread_rwlock_init(&h->ids, NULL);
-    assert(r == 0);
-    if (!init_tables(h) || !dict_init(&h->dict, &h->pool, conf->seed, conf->trie_nodes)) {
-        head_deinit(h);
-        return err_set(err, -ENOMEM, "head: memory is short");
-    }
-    (void)head_publish(h, 0); /* nothing is touched yet: cannot fail */
-    return 0;
+    atomic_fetch_add(&h->refs, 1);
 }
 
 static void free_chunk(struct head *h, struct head_chunk *c)
@@ -76,318 +60,38 @@ static void free_group(struct head *h, struct head_group *g)
     pool_free(&h->pool, g, sizeof *g);
 }
 
-void head_deinit(struct head *h)
+void head_unref(struct head *h)
 {
-    enum {
-        N_TABLE = 7,
-        N_VEC = 10
-    };
-    struct table *table[N_TABLE] = {&h->svc,    &h->ptype, &h->series, &h->thread,
-                                    &h->target, &h->scope, &h->mseries};
-    struct vec *vec[N_VEC] = {&h->info,  &h->cover, &h->loss,    &h->metric, &h->step,
-                              &h->event, &h->cpu,   &h->touched, &h->trie,   &h->group};
-
+    if (!h || atomic_fetch_sub(&h->refs, 1) > 1)
+        return;
     for (uint32_t i = 0; i < h->group.n; i++)
-        free_group(h, *VEC(&h->group, struct head_group *, i));
-    for (uint32_t i = 0; i < h->trie.n; i++)
-        dict_trie_free(&h->dict, head_trie(h, i));
-    for (size_t i = 0; i < N_TABLE; i++)
-        table_deinit(table[i], &h->pool);
-    for (size_t i = 0; i < N_VEC; i++)
-        vec_deinit(vec[i], &h->pool);
+        free_group(h, head_group_at(h, i));
+    vec_deinit(&h->group, &h->pool);
+    vec_deinit(&h->touched, &h->pool);
     map_deinit(&h->group_of);
-    map_deinit(&h->cpu_of);
-    dict_deinit(&h->dict);
+    local_deinit(&h->local);
     arena_deinit(&h->scratch);
     pool_deinit(&h->pool);
-    (void)pthread_rwlock_destroy(&h->ids);
-}
-
-/* ---- ids ----------------------------------------------------------------------------------- */
-
-static uint64_t hash_of(const struct head *h, const void *p, size_t n)
-{
-    return hash_seed(p, n, h->dict.seed);
-}
-
-static bool eq_svc(const void *entry, const void *key)
-{
-    return ((const struct head_svc *)entry)->name == *(const uint32_t *)key;
-}
-
-uint32_t head_service(struct head *h, uint32_t name)
-{
-    uint64_t hash = hash_of(h, &name, sizeof name);
-    uint32_t i = table_find(&h->svc, hash, &name, eq_svc), at = h->trie.n;
-    struct dict_trie *t, **slot;
-    struct head_svc *s;
-
-    if (i)
-        return i;
-    t = dict_trie_new(&h->dict, h->svc.v.n);
-    slot = t ? vec_push(&h->trie, &h->pool) : NULL;
-    if (!slot) {
-        dict_trie_free(&h->dict, t);
-        return NONE;
-    }
-    *slot = t;
-    i = table_add(&h->svc, &h->pool, hash);
-    if (!i)
-        return NONE;
-    s = TABLE(&h->svc, struct head_svc, i);
-    s->name = name;
-    s->trie = at;
-    return i;
-}
-
-static bool eq_ptype(const void *entry, const void *key)
-{
-    const struct head_ptype *a = entry, *b = key;
-
-    return a->name == b->name && a->unit == b->unit && a->kind == b->kind;
-}
-
-uint32_t head_type(struct head *h, struct str name, struct str unit, enum ptype_kind kind)
-{
-    struct head_ptype key = {.name = dict_text(&h->dict, name),
-                             .unit = dict_text(&h->dict, unit),
-                             .kind = kind},
-                      *e;
-    uint32_t field[3] = {key.name, key.unit, key.kind}, i;
-    uint64_t hash = hash_of(h, field, sizeof field);
-
-    if (key.name == NONE || key.unit == NONE)
-        return NONE;
-    i = table_find(&h->ptype, hash, &key, eq_ptype);
-    if (i)
-        return TABLE(&h->ptype, struct head_ptype, i)->id;
-    i = table_add(&h->ptype, &h->pool, hash);
-    if (!i)
-        return NONE;
-    e = TABLE(&h->ptype, struct head_ptype, i);
-    key.link = e->link;
-    key.id = PTYPE_IMPORTED_FIRST + i - 1;
-    *e = key;
-    return key.id;
-}
-
-bool head_type_info(const struct head *h, uint32_t n_ptype, ptype_id id, struct store_type *ret)
-{
-    const struct ptype *b = ptype_builtin(id);
-    const struct head_ptype *e;
-
-    if (b) {
-        *ret = (struct store_type){
-            .id = id, .name = str_c(b->name), .unit = str_c(b->unit), .kind = b->kind};
-        return true;
-    }
-    if (id < PTYPE_IMPORTED_FIRST || id - PTYPE_IMPORTED_FIRST + 1 >= n_ptype)
-        return false;
-    e = TABLE(&h->ptype, struct head_ptype, id - PTYPE_IMPORTED_FIRST + 1);
-    *ret = (struct store_type){
-        .id = id, .name = head_str(h, e->name), .unit = head_str(h, e->unit), .kind = e->kind};
-    return true;
-}
-
-static bool eq_series(const void *entry, const void *key)
-{
-    const struct head_series *a = entry, *b = key;
-
-    return a->type == b->type && a->labels == b->labels;
-}
-
-static uint32_t label_value(const struct head *h, uint32_t set, struct str name)
-{
-    const struct dict_labels *l = head_labels(h, set);
-
-    for (uint32_t i = 0; i < l->n; i++) {
-        if (str_eq(l->v[i].name, name))
-            return l->pair[2 * i + 1];
-    }
-    return 0;
-}
-
-/* The label set of what is folded: {service, __overflow__="true"}. */
-static uint32_t overflow_labels(struct head *h, uint32_t service)
-{
-    uint32_t pair[4] = {dict_text(&h->dict, STR("service")), service,
-                        dict_text(&h->dict, STR("__overflow__")), dict_text(&h->dict, STR("true"))};
-
-    if (pair[0] == NONE || pair[2] == NONE || pair[3] == NONE)
-        return NONE;
-    return dict_label_set(&h->dict, 2, pair);
-}
-
-static uint32_t add_series(struct head *h, struct head_series *key, uint64_t hash)
-{
-    struct head_series *e;
-    uint32_t i = table_add(&h->series, &h->pool, hash);
-
-    if (!i)
-        return NONE;
-    e = TABLE(&h->series, struct head_series, i);
-    key->link = e->link;
-    *e = *key;
-    TABLE(&h->svc, struct head_svc, key->svc)->n_series++;
-    return i;
-}
-
-/* labels holds a service. */
-uint32_t head_series_of(struct head *h, ptype_id type, uint32_t labels,
-                        const struct batch_limits *limits)
-{
-    struct head_series key = {.type = type, .labels = labels};
-    uint32_t field[2] = {type, labels}, service, i;
-    uint64_t hash = hash_of(h, field, sizeof field);
-
-    i = table_find(&h->series, hash, &key, eq_series);
-    if (i)
-        return i;
-    service = label_value(h, labels, STR("service"));
-    key.svc = table_find(&h->svc, hash_of(h, &service, sizeof service), &service, eq_svc);
-    /* folded series are few (one per type and service), and not counted against the limits */
-    if (h->series.v.n - 1 - h->n_folded_series >= limits->series ||
-        (key.svc &&
-         TABLE(&h->svc, struct head_svc, key.svc)->n_series >= limits->series_per_service)) {
-        if (!key.svc) {
-            service = dict_text(&h->dict, STR("__overflow__"));
-            if (service == NONE)
-                return NONE;
-        }
-        key.overflow = true;
-        key.labels = field[1] = overflow_labels(h, service);
-        if (key.labels == NONE)
-            return NONE;
-        hash = hash_of(h, field, sizeof field);
-        i = table_find(&h->series, hash, &key, eq_series);
-        if (i)
-            return i;
-        h->n_folded_series++;
-    }
-    key.svc = head_service(h, service);
-    if (key.svc == NONE)
-        return NONE;
-    return add_series(h, &key, hash);
-}
-
-static bool eq_thread(const void *entry, const void *key)
-{
-    const struct head_thread *a = entry, *b = key;
-
-    return a->target == b->target && a->tid == b->tid && a->name == b->name;
-}
-
-uint32_t head_thread_of(struct head *h, uint32_t target, uint32_t tid, uint32_t name)
-{
-    struct head_thread key = {.target = target, .tid = tid, .name = name}, *e;
-    uint32_t field[3] = {target, tid, name}, i;
-    uint64_t hash;
-
-    if (!target && !tid && !name)
-        return 0;
-    hash = hash_of(h, field, sizeof field);
-    i = table_find(&h->thread, hash, &key, eq_thread);
-    if (i)
-        return i;
-    if (h->thread.v.n >= HEAD_THREADS)
-        return 0;
-    i = table_add(&h->thread, &h->pool, hash);
-    if (!i)
-        return NONE;
-    e = TABLE(&h->thread, struct head_thread, i);
-    key.link = e->link;
-    *e = key;
-    return i;
-}
-
-static bool key_eq(const struct target_key *a, const struct target_key *b)
-{
-    return memcmp(a->host, b->host, sizeof a->host) == 0 && a->pidns == b->pidns &&
-           a->pid == b->pid && a->start.v == b->start.v;
-}
-
-static bool eq_target(const void *entry, const void *key)
-{
-    return key_eq(&((const struct head_target *)entry)->key, key);
-}
-
-uint32_t head_target_of(struct head *h, const struct target_key *key)
-{
-    uint64_t id = target_id(key), hash = hash_mix(id ^ h->dict.seed);
-    uint32_t i = table_find(&h->target, hash, key, eq_target);
-    struct head_target *e;
-
-    if (i)
-        return i;
-    i = table_add(&h->target, &h->pool, hash);
-    if (!i)
-        return NONE;
-    e = TABLE(&h->target, struct head_target, i);
-    e->key = *key;
-    e->id = id;
-    return i;
-}
-
-static bool eq_scope(const void *entry, const void *key)
-{
-    const struct head_scope *a = entry, *b = key;
-
-    return a->type == b->type && a->labels == b->labels && a->target == b->target;
-}
-
-uint32_t head_scope_of(struct head *h, ptype_id type, uint32_t labels, uint32_t target)
-{
-    struct head_scope key = {.type = type, .labels = labels, .target = target}, *e;
-    uint32_t field[3] = {type, labels, target}, i;
-    uint64_t hash = hash_of(h, field, sizeof field);
-
-    i = table_find(&h->scope, hash, &key, eq_scope);
-    if (i)
-        return i;
-    i = table_add(&h->scope, &h->pool, hash);
-    if (!i)
-        return NONE;
-    e = TABLE(&h->scope, struct head_scope, i);
-    e->type = type;
-    e->labels = labels;
-    e->target = target;
-    return i;
-}
-
-uint32_t head_cpu_of(struct head *h, uint32_t cpu)
-{
-    uint64_t found;
-    uint32_t i = h->cpu.n, *e;
-
-    if (cpu == 0)
-        return 0;
-    if (map_get(&h->cpu_of, cpu, &found))
-        return (uint32_t)found;
-    if (i > HEAD_CPUS) {
-        atomic_fetch_add_explicit(&h->attr_overflow, 1, memory_order_relaxed);
-        return 0;
-    }
-    e = vec_push(&h->cpu, &h->pool);
-    if (!e)
-        return NONE;
-    *e = cpu;
-    return pool_map_put(&h->pool, &h->cpu_of, cpu, i) ? i : NONE;
+    epoch_unref(h->epoch);
+    free(h);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-struct head_group *head_group_of(struct head *h, ptype_id type, uint32_t trie)
+struct head_group *head_group_of(struct head *h, ptype_id type, struct dict_trie *trie)
 {
-    uint64_t key = (uint64_t)trie << 32 | type, found;
+    uint64_t key = (uint64_t)trie->at << 32 | type, found;
     struct head_group *g, **slot;
 
     if (map_get(&h->group_of, key, &found))
-        return *VEC(&h->group, struct head_group *, (uint32_t)found);
+        return head_group_at(h, (uint32_t)found);
     g = pool_block(&h->pool, sizeof *g);
     if (!g)
         return NULL;
     g->type = type;
-    g->trie = trie;
+    g->trie = trie->id;
+    g->of = trie;
+    g->at = h->group.n;
     vec_init(&g->chunk, sizeof(struct head_chunk *));
     vec_init(&g->run, sizeof(struct head_run));
     slot = vec_push(&h->group, &h->pool);
@@ -396,7 +100,7 @@ struct head_group *head_group_of(struct head *h, ptype_id type, uint32_t trie)
         return NULL;
     }
     *slot = g;
-    return pool_map_put(&h->pool, &h->group_of, key, h->group.n - 1) ? g : NULL;
+    return pool_map_put(&h->pool, &h->group_of, key, g->at) ? g : NULL;
 }
 
 static struct head_chunk *add_chunk(struct head *h, struct head_group *g, const struct head_row *r)
@@ -519,11 +223,10 @@ bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r
 
     if (!g->dirty) {
         uint32_t *e = vec_push(&h->touched, &h->pool);
-        uint64_t found;
 
-        if (!e || !map_get(&h->group_of, (uint64_t)g->trie << 32 | g->type, &found))
+        if (!e)
             return false;
-        *e = (uint32_t)found;
+        *e = g->at;
         g->dirty = true;
     }
     if (!c || c->n == c->room || r->ms < c->base_ms || r->ms - c->base_ms > UINT32_MAX) {
@@ -568,13 +271,20 @@ uint64_t head_group_rows(const struct head_group *g, uint64_t lsn)
     return lo ? VEC(&g->run, struct head_run, lo - 1)->rows : 0;
 }
 
+void head_widen(struct head *h, struct interval t)
+{
+    int64_t t1 = t.t1.v > t.t0.v ? t.t1.v : t.t0.v + 1; /* an instant */
+
+    h->t0 = t.t0.v < h->t0 ? t.t0.v : h->t0;
+    h->t1 = t1 > h->t1 ? t1 : h->t1;
+}
+
 /* ---- publishing ---------------------------------------------------------------------------- */
 
 static bool end_runs(struct head *h, uint64_t lsn)
 {
     for (uint32_t i = 0; i < h->touched.n; i++) {
-        uint32_t at = *VEC(&h->touched, uint32_t, i);
-        struct head_group *g = *VEC(&h->group, struct head_group *, at);
+        struct head_group *g = head_group_at(h, *VEC(&h->touched, uint32_t, i));
         struct head_run *run = vec_push(&g->run, &h->pool);
 
         if (!run)
@@ -588,57 +298,32 @@ bool head_publish(struct head *h, uint64_t lsn)
 {
     struct head_snap s = {.lsn = lsn,
                           .rows = h->rows,
-                          .svc = h->svc.v.n,
-                          .ptype = h->ptype.v.n,
-                          .series = h->series.v.n,
-                          .thread = h->thread.v.n,
-                          .target = h->target.v.n,
-                          .info = h->info.n,
-                          .scope = h->scope.v.n,
-                          .cover = h->cover.n,
-                          .loss = h->loss.n,
-                          .mseries = h->mseries.v.n,
-                          .metric = h->metric.n,
-                          .step = h->step.n,
-                          .event = h->event.n,
-                          .cpu = h->cpu.n,
                           .group = h->group.n,
-                          .labels = h->dict.labels.v.n,
-                          .trie = h->trie.n,
+                          .local = local_snap(&h->local),
+                          .names = names_snap(h->names),
                           .oldest_ms = h->oldest_ms,
-                          .newest_ms = h->newest_ms};
+                          .newest_ms = h->newest_ms,
+                          .t0 = h->t0,
+                          .t1 = h->t1};
 
+    if (s.oldest_ms <= s.newest_ms) {
+        s.t0 = s.oldest_ms * NS_PER_MS < s.t0 ? s.oldest_ms * NS_PER_MS : s.t0;
+        s.t1 = (s.newest_ms + 1) * NS_PER_MS > s.t1 ? (s.newest_ms + 1) * NS_PER_MS : s.t1;
+    }
     if (!end_runs(h, lsn))
         return false;
+    epoch_publish(h->epoch);
     for (uint32_t i = 0; i < h->touched.n; i++) {
-        uint32_t at = *VEC(&h->touched, uint32_t, i);
-        struct head_group *g = *VEC(&h->group, struct head_group *, at);
+        struct head_group *g = head_group_at(h, *VEC(&h->touched, uint32_t, i));
 
-        dict_trie_publish(head_trie(h, g->trie));
+        dict_trie_publish(g->of);
         atomic_store_explicit(&g->n_run, g->run.n, memory_order_release);
         g->dirty = false;
     }
     h->touched.n = 0;
-    atomic_store_explicit(&h->dict.n_frame, h->dict.frame.v.n, memory_order_release);
-    atomic_store_explicit(&h->dict.n_func, h->dict.func.v.n, memory_order_release);
+    atomic_fetch_add_explicit(&h->stats->rows, s.rows - h->snap.rows, memory_order_relaxed);
     mutex_lock(&h->pool.mu);
     h->snap = s;
     mutex_unlock(&h->pool.mu);
     return true;
-}
-
-bool head_knows(struct head *h, const struct batch *b)
-{
-    bool all = true;
-    int r;
-
-    if (b->n_known == 0)
-        return true;
-    r = pthread_rwlock_rdlock(&h->ids);
-    assert(r == 0);
-    for (uint32_t i = 1; all && i <= b->n_known; i++)
-        all = dict_knows(&h->dict, b->node[i].hash);
-    r = pthread_rwlock_unlock(&h->ids);
-    assert(r == 0);
-    return all;
 }

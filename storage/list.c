@@ -11,12 +11,16 @@ struct span {
 };
 
 struct occur {
-    const struct store_view *v;
+    struct store_view *v;
     const struct selection *sel;
-    struct span *series, *target;
-    uint64_t *thread, *cpu; /* bitmaps: met */
-    uint64_t *type;         /* bitmaps by target */
-    uint32_t type_words;
+    struct opened *o;
+    struct span *series, *target; /* target: by number in the view */
+    uint64_t **thread;            /* by source: bitmap of those met */
+    uint64_t *cpu;                /* bitmap: met */
+    uint64_t *type;               /* bitmaps by target */
+    uint32_t **local_target;      /* invert() */
+    uint32_t n_target, type_words;
+    int r; /* STORE_PARTIAL: a source could not be read */
 };
 
 static void widen(struct span *s, int64_t lo, int64_t hi)
@@ -45,14 +49,16 @@ static void meet_target(struct occur *o, uint32_t target, ptype_id type, int64_t
 static bool on_row(void *ctx, const struct row_at *row)
 {
     struct occur *o = ctx;
-    const uint32_t *cpu = atomic_load_explicit(&row->c->cpu, memory_order_acquire);
-    uint32_t thread = row->c->thread[row->i];
+    const struct opened *src = &o->o[row->source];
+    const struct local_thread *th;
 
-    widen(&o->series[row->c->series[row->i]], row->ms, row->ms);
-    bit_set(o->thread, thread);
-    bit_set(o->cpu, cpu ? cpu[row->i] : 0);
-    meet_target(o, TABLE(&o->v->h->thread, struct head_thread, thread)->target, row->g->type,
-                row->ms, row->ms);
+    widen(&o->series[row->series], row->ms, row->ms);
+    bit_set(o->cpu, row->cpu);
+    if (!src->local) /* it began to touch the range after it was looked at: cannot be */
+        return true;
+    bit_set(o->thread[row->source], row->thread);
+    th = TABLE(&src->local->thread, struct local_thread, row->thread);
+    meet_target(o, src->target[th->target], row->type, row->ms, row->ms);
     return true;
 }
 
@@ -66,41 +72,64 @@ static struct span *spans(struct arena *a, uint32_t n)
 }
 
 /* Streams without rows are data: covered and zero. */
-static void meet_covers(struct occur *o, struct interval range)
+static void meet_covers(struct occur *o, uint32_t source, struct interval range)
 {
-    const struct store_view *v = o->v;
+    const struct opened *src = &o->o[source];
+    const struct local *l = src->local;
 
-    for (uint32_t i = 0; i < v->snap.cover; i++) {
-        const struct head_cover *c = VEC(&v->h->cover, struct head_cover, i);
-        const struct head_scope *sc = TABLE(&v->h->scope, struct head_scope, c->scope);
+    for (uint32_t i = 0; l && i < src->n.cover; i++) {
+        const struct local_cover *c = VEC(&l->cover, struct local_cover, i);
+        const struct local_scope *sc = TABLE(&l->scope, struct local_scope, c->scope);
         struct interval t = interval_cut(c->t, range);
 
         if (!c->series || t.t0.v >= t.t1.v || !bit_get(o->sel->series, c->series) ||
-            !bit_get(o->sel->target, sc->target))
+            !bit_get(selection_bits(o->sel, source).target, sc->target))
             continue;
         widen(&o->series[c->series], ms_floor(t.t0), ms_ceil(t.t1) - 1);
-        meet_target(o, sc->target, sc->type, ms_floor(t.t0), ms_ceil(t.t1) - 1);
+        meet_target(o, src->target[sc->target], sc->type, ms_floor(t.t0), ms_ceil(t.t1) - 1);
     }
 }
 
+static bool find_room(struct occur *o, struct arena *a)
+{
+    const struct store_view *v = o->v;
+
+    o->n_target = view_n_target(o->v);
+    o->type_words = (PTYPE_BUILTIN_END + v->snap.ptype) / 64 + 1;
+    o->series = spans(a, v->snap.series);
+    o->target = spans(a, o->n_target);
+    o->thread = arena_calloc(a, v->n_source, sizeof *o->thread);
+    o->cpu = arena_array(a, uint64_t, LOCAL_CPUS / 64 + 1);
+    o->type = arena_array(a, uint64_t, (size_t)o->n_target * o->type_words);
+    if (!o->series || !o->target || !o->thread || !o->cpu || !o->type)
+        return false;
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        if (!o->o[i].local)
+            continue;
+        o->thread[i] = arena_array(a, uint64_t, o->o[i].n.thread / 64 + 1);
+        if (!o->thread[i])
+            return false;
+    }
+    return true;
+}
+
+/* 0, negative; what could not be read is in ret->r. */
 static int find(struct store_view *v, const struct store_ask *ask, struct arena *a,
                 struct selection *sel, struct occur *ret, struct err *err)
 {
-    const struct head_snap *n = &v->snap;
+    int r;
 
-    TRY(select_series(v, &ask->sel, a, sel, err));
-    *ret = (struct occur){.v = v,
-                          .sel = sel,
-                          .series = spans(a, n->series),
-                          .target = spans(a, n->target),
-                          .thread = arena_array(a, uint64_t, n->thread / 64 + 1),
-                          .cpu = arena_array(a, uint64_t, n->cpu / 64 + 1),
-                          .type_words = (PTYPE_BUILTIN_END + n->ptype) / 64 + 1};
-    ret->type = arena_array(a, uint64_t, (size_t)n->target * ret->type_words);
-    if (!ret->series || !ret->target || !ret->thread || !ret->cpu || !ret->type)
+    *ret = (struct occur){.v = v, .sel = sel};
+    TRY(view_open(v, &ask->range, 1, a, &ret->o, err));
+    TRY(select_series(v, &ask->sel, ret->o, a, sel, err));
+    if (!find_room(ret, a))
         return no_memory(err);
-    (void)each_row(v, ask->sel.type, sel, ask->range, on_row, ret);
-    meet_covers(ret, ask->range);
+    TRY_OUTCOME(r, each_row(v, ask->sel.type, sel, ask->range, on_row, ret, err));
+    ret->r = r;
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        meet_covers(ret, i, ask->range);
+        ret->r = ret->o[i].damaged ? STORE_PARTIAL : ret->r;
+    }
     return 0;
 }
 
@@ -130,7 +159,7 @@ int store_list_types(struct store_view *v, const struct store_ask *ask, store_ty
     type = spans(&a, n);
     r = type ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
     for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
-        uint32_t bit = type_bit(TABLE(&v->h->series, struct head_series, i)->type);
+        uint32_t bit = type_bit(names_series(v->names, i)->type);
 
         if (seen(&o.series[i]))
             widen(&type[bit], o.series[i].lo, o.series[i].hi);
@@ -138,14 +167,14 @@ int store_list_types(struct store_view *v, const struct store_ask *ask, store_ty
     for (uint32_t i = 1; r == 0 && i < n; i++) {
         struct store_type t;
 
-        if (!seen(&type[i]) || !head_type_info(v->h, v->snap.ptype, bit_type(i), &t))
+        if (!seen(&type[i]) || !names_type_info(v->names, v->snap.ptype, bit_type(i), &t))
             continue;
         t.seen = seen_ns(&type[i], ask->range);
         if (!fn(ctx, &t))
             r = cancelled(err);
     }
     arena_deinit(&a);
-    return r;
+    return r == 0 ? o.r : r;
 }
 
 /* ---- names and values ---------------------------------------------------------------------- */
@@ -169,38 +198,91 @@ static uint32_t unique(struct str *v, uint32_t n)
     return k;
 }
 
-/* Distinct values of a name among what occurs; "" is no value. */
-static struct str *values_of(const struct occur *o, struct arena *a, struct str name, uint32_t *ret)
+struct values {
+    const struct occur *o;
+    struct arena *a;
+    struct str name;
+    uint32_t n, room;
+    struct str *v;
+};
+
+static bool add_value(struct values *l, struct str s, const char *buf)
 {
-    const struct store_view *v = o->v;
-    enum attr attr = attr_of(name);
-    uint32_t end = attr == ATTR_NONE  ? v->snap.series
-                   : attr == ATTR_CPU ? v->snap.cpu
-                                      : v->snap.thread;
-    struct str *out = arena_array(a, struct str, end);
-    uint32_t n = 0;
+    if (s.n == 0)
+        return true;
+    if (l->n == l->room) {
+        uint32_t room = l->room ? 2 * l->room : 256;
+        struct str *v = arena_array(l->a, struct str, room);
+
+        if (!v)
+            return false;
+        if (l->n)
+            memcpy(v, l->v, l->n * sizeof *v);
+        l->v = v;
+        l->room = room;
+    }
+    if (s.p == buf) {
+        s = arena_str(l->a, s);
+        if (!s.p)
+            return false;
+    }
+    l->v[l->n++] = s;
+    return true;
+}
+
+static bool label_values(struct values *l)
+{
+    const struct store_view *v = l->o->v;
+
+    for (uint32_t i = 1; i < v->snap.series; i++) {
+        if (seen(&l->o->series[i]) &&
+            !add_value(l, label_of(v->names, names_series(v->names, i)->labels, l->name, NULL),
+                       NULL))
+            return false;
+    }
+    return true;
+}
+
+static bool cpu_values(struct values *l)
+{
     char buf[24];
 
-    for (uint32_t i = 0; out && i < end; i++) {
-        struct str s = {};
-
-        if (attr == ATTR_NONE) {
-            if (i > 0 && seen(&o->series[i]))
-                s = label_of(v, TABLE(&v->h->series, struct head_series, i)->labels, name, NULL);
-        } else if (bit_get(attr == ATTR_CPU ? o->cpu : o->thread, i)) {
-            s = attr_text(v, attr, i, attr == ATTR_CPU ? i : 0, buf);
-            if (s.p == buf) {
-                s = arena_str(a, s);
-                if (!s.p)
-                    return NULL;
-            }
-        }
-        if (s.n > 0)
-            out[n++] = s;
+    for (uint32_t i = 1; i < LOCAL_CPUS; i++) {
+        if (bit_get(l->o->cpu, i) && !add_value(l, attr_number(buf, i - 1), buf))
+            return false;
     }
-    if (out)
-        *ret = unique(out, n);
-    return out;
+    return true;
+}
+
+static bool thread_values(struct values *l, enum attr attr)
+{
+    char buf[24];
+
+    for (uint32_t k = 0; k < l->o->v->n_source; k++) {
+        const struct opened *src = &l->o->o[k];
+
+        for (uint32_t i = 0; src->local && i < src->n.thread; i++) {
+            if (bit_get(l->o->thread[k], i) &&
+                !add_value(l, attr_text(src->local, attr, i, 0, buf), buf))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Distinct values of a name among what occurs; "" is no value. False: memory is short. */
+static bool values_of(const struct occur *o, struct arena *a, struct str name, struct str **ret,
+                      uint32_t *ret_n)
+{
+    struct values l = {.o = o, .a = a, .name = name};
+    enum attr attr = attr_of(name);
+    bool ok = attr == ATTR_NONE  ? label_values(&l)
+              : attr == ATTR_CPU ? cpu_values(&l)
+                                 : thread_values(&l, attr);
+
+    *ret = l.v;
+    *ret_n = ok ? unique(l.v, l.n) : 0;
+    return ok;
 }
 
 int store_list_values(struct store_view *v, const struct store_ask *ask, store_value_fn *fn,
@@ -215,10 +297,8 @@ int store_list_values(struct store_view *v, const struct store_ask *ask, store_v
 
     read_arena(v, &a);
     r = find(v, ask, &a, &sel, &o, err);
-    if (r == 0) {
-        value = values_of(&o, &a, ask->name, &n);
-        r = value ? 0 : no_memory(err);
-    }
+    if (r == 0 && !values_of(&o, &a, ask->name, &value, &n))
+        r = no_memory(err);
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         if (ask->after.n > 0 && str_cmp(value[i], ask->after) <= 0)
             continue;
@@ -226,7 +306,7 @@ int store_list_values(struct store_view *v, const struct store_ask *ask, store_v
             r = cancelled(err);
     }
     arena_deinit(&a);
-    return r;
+    return r == 0 ? o.r : r;
 }
 
 static struct str *names_of(const struct occur *o, struct arena *a, uint32_t *ret)
@@ -240,17 +320,17 @@ static struct str *names_of(const struct occur *o, struct arena *a, uint32_t *re
 
     for (uint32_t i = 1; i < v->snap.series; i++) {
         if (seen(&o->series[i]))
-            most += head_labels(v->h, TABLE(&v->h->series, struct head_series, i)->labels)->n;
+            most += names_labels(v->names, names_series(v->names, i)->labels)->n;
     }
     out = arena_array(a, struct str, most);
     for (size_t i = 0; out && i < sizeof attr / sizeof *attr; i++)
         out[n++] = attr[i];
     for (uint32_t i = 1; out && i < v->snap.series; i++) {
-        const struct dict_labels *l;
+        const struct names_labels *l;
 
         if (!seen(&o->series[i]))
             continue;
-        l = head_labels(v->h, TABLE(&v->h->series, struct head_series, i)->labels);
+        l = names_labels(v->names, names_series(v->names, i)->labels);
         for (uint32_t k = 0; k < l->n; k++)
             out[n++] = l->v[k].name;
     }
@@ -278,9 +358,10 @@ int store_list_names(struct store_view *v, const struct store_ask *ask, store_na
     }
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         struct store_name out = {.name = name[i], .attribute = attr_of(name[i]) != ATTR_NONE};
+        struct str *value;
         uint32_t values = 0;
 
-        if (!values_of(&o, &tmp, name[i], &values))
+        if (!values_of(&o, &tmp, name[i], &value, &values))
             r = no_memory(err);
         out.values = values;
         if (r == 0 && values > 0 && !fn(ctx, &out))
@@ -289,14 +370,14 @@ int store_list_names(struct store_view *v, const struct store_ask *ask, store_na
     }
     arena_deinit(&tmp);
     arena_deinit(&a);
-    return r;
+    return r == 0 ? o.r : r;
 }
 
 /* ---- series and targets -------------------------------------------------------------------- */
 
 struct series_row {
-    const struct head_series *s;
-    const struct dict_labels *l;
+    const struct names_series *s;
+    const struct names_labels *l;
     const struct span *span;
 };
 
@@ -331,10 +412,10 @@ int store_list_series(struct store_view *v, const struct store_ask *ask, store_s
     row = arena_array(&a, struct series_row, v->snap.series);
     r = row ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
     for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
-        const struct head_series *s = TABLE(&v->h->series, struct head_series, i);
+        const struct names_series *s = names_series(v->names, i);
 
         if (seen(&o.series[i]))
-            row[n++] = (struct series_row){s, head_labels(v->h, s->labels), &o.series[i]};
+            row[n++] = (struct series_row){s, names_labels(v->names, s->labels), &o.series[i]};
     }
     if (n > 1)
         qsort(row, n, sizeof *row, by_type_labels);
@@ -347,7 +428,7 @@ int store_list_series(struct store_view *v, const struct store_ask *ask, store_s
             r = cancelled(err);
     }
     arena_deinit(&a);
-    return r;
+    return r == 0 ? o.r : r;
 }
 
 struct target_row {
@@ -364,31 +445,63 @@ static int newest_first(const void *a, const void *b)
     return (x->target > y->target) - (x->target < y->target);
 }
 
-/* The version of its names that the view knows. */
-static const struct head_info *info_of(const struct store_view *v, uint32_t target)
+/* The version of its names that the view knows, of the newest source that has one. */
+static const struct local_info *info_of(const struct occur *o, uint32_t target,
+                                        const struct local **ret)
 {
-    static const struct head_info none;
-    const struct head_target *t = TABLE(&v->h->target, struct head_target, target);
-    uint32_t i = atomic_load_explicit(&t->info, memory_order_acquire);
+    for (uint32_t k = o->v->n_source; k-- > 0;) {
+        const struct opened *src = &o->o[k];
+        uint32_t at = src->local ? o->local_target[k][target] : 0, i;
 
-    while (i > v->snap.info)
-        i = VEC(&v->h->info, struct head_info, i - 1)->prev;
-    return i ? VEC(&v->h->info, struct head_info, i - 1) : &none;
+        if (!at)
+            continue;
+        i = atomic_load_explicit(&TABLE(&src->local->target, struct local_target, at)->info,
+                                 memory_order_acquire);
+        while (i > src->n.info)
+            i = VEC(&src->local->info, struct local_info, i - 1)->prev;
+        if (i) {
+            *ret = src->local;
+            return VEC(&src->local->info, struct local_info, i - 1);
+        }
+    }
+    return NULL;
 }
 
-static void describe(const struct store_view *v, uint32_t target, struct store_target *ret)
+static void describe(const struct occur *o, uint32_t target, struct store_target *ret)
 {
-    const struct head_info *i = info_of(v, target);
-    const struct dict_labels *env = head_labels(v->h, i->env);
+    const struct local *l = NULL;
+    const struct local_info *i = info_of(o, target, &l);
+    const struct names_labels *env;
 
-    ret->key = TABLE(&v->h->target, struct head_target, target)->key;
-    ret->exe = head_str(v->h, i->exe);
-    ret->cmdline = head_str(v->h, i->cmdline);
-    ret->comm = head_str(v->h, i->comm);
-    ret->cgroup = head_str(v->h, i->cgroup);
-    ret->container = head_str(v->h, i->container);
+    mutex_lock(&o->v->mu);
+    ret->key = TABLE(&o->v->target, struct view_target, target)->key;
+    mutex_unlock(&o->v->mu);
+    if (!i)
+        return;
+    env = names_labels(o->v->names, i->env);
+    ret->exe = local_str(l, i->exe);
+    ret->cmdline = local_str(l, i->cmdline);
+    ret->comm = local_str(l, i->comm);
+    ret->cgroup = local_str(l, i->cgroup);
+    ret->container = local_str(l, i->container);
     ret->env = (struct store_labels){env->n, env->v};
     ret->flags = i->flags;
+}
+
+/* The way back: number in the view -> target of the source. */
+static bool invert(struct occur *o, struct arena *a)
+{
+    o->local_target = arena_calloc(a, o->v->n_source, sizeof *o->local_target);
+    for (uint32_t k = 0; o->local_target && k < o->v->n_source; k++) {
+        if (!o->o[k].local)
+            continue;
+        o->local_target[k] = arena_array(a, uint32_t, o->n_target);
+        if (!o->local_target[k])
+            return false;
+        for (uint32_t i = 1; i < o->o[k].n.target; i++)
+            o->local_target[k][o->o[k].target[i]] = i;
+    }
+    return o->local_target != NULL;
 }
 
 int store_list_targets(struct store_view *v, const struct store_ask *ask, store_target_fn *fn,
@@ -403,10 +516,12 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
     int r;
 
     read_arena(v, &a);
-    row = arena_array(&a, struct target_row, v->snap.target);
     type = arena_array(&a, ptype_id, PTYPE_BUILTIN_END + v->snap.ptype);
-    r = row && type ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
-    for (uint32_t i = 1; r == 0 && i < v->snap.target; i++) {
+    r = type ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
+    row = r == 0 ? arena_array(&a, struct target_row, o.n_target) : NULL;
+    if (r == 0 && (!row || !invert(&o, &a)))
+        r = no_memory(err);
+    for (uint32_t i = 1; r == 0 && i < o.n_target; i++) {
         if (seen(&o.target[i]))
             row[n++] = (struct target_row){i, &o.target[i]};
     }
@@ -415,7 +530,7 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         struct store_target out = {.type = type, .seen = seen_ns(row[i].span, ask->range)};
 
-        describe(v, row[i].target, &out);
+        describe(&o, row[i].target, &out);
         for (uint32_t k = 0; k < PTYPE_BUILTIN_END + v->snap.ptype; k++) {
             if (bit_get(o.type + (size_t)row[i].target * o.type_words, k))
                 type[out.n_type++] = bit_type(k);
@@ -424,5 +539,5 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
             r = cancelled(err);
     }
     arena_deinit(&a);
-    return r;
+    return r == 0 ? o.r : r;
 }

@@ -34,11 +34,22 @@ void pool_deinit(struct pool *p)
     p->old = NULL;
     arena_deinit(&p->fixed);
     mutex_deinit(&p->mu);
+    if (p->sum)
+        atomic_fetch_sub_explicit(p->sum, atomic_load(&p->used), memory_order_relaxed);
+    p->sum = NULL;
+}
+
+void pool_count_in(struct pool *p, _Atomic uint64_t *sum)
+{
+    p->sum = sum;
+    atomic_fetch_add_explicit(sum, atomic_load(&p->used), memory_order_relaxed);
 }
 
 static void count(struct pool *p, size_t n)
 {
     atomic_fetch_add_explicit(&p->used, n, memory_order_relaxed);
+    if (p->sum)
+        atomic_fetch_add_explicit(p->sum, n, memory_order_relaxed);
 }
 
 void *pool_fixed(struct pool *p, size_t n)
@@ -65,6 +76,8 @@ void pool_free(struct pool *p, void *block, size_t n)
         return;
     free(block);
     atomic_fetch_sub_explicit(&p->used, n, memory_order_relaxed);
+    if (p->sum)
+        atomic_fetch_sub_explicit(p->sum, n, memory_order_relaxed);
 }
 
 void pool_retire(struct pool *p, void *block, size_t n)
@@ -84,6 +97,13 @@ void pool_retire(struct pool *p, void *block, size_t n)
     mutex_unlock(&p->mu);
     if (idle)
         pool_free(p, block, n);
+}
+
+void pool_enter(struct pool *p)
+{
+    mutex_lock(&p->mu);
+    p->readers++;
+    mutex_unlock(&p->mu);
 }
 
 void pool_leave(struct pool *p)

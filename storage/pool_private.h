@@ -27,16 +27,21 @@ struct pool {
     uint32_t readers;      /* under mu */
     struct pool_old *old;  /* under mu: copies that a reader may still hold */
     _Atomic uint64_t used; /* bytes of everything below */
+    _Atomic uint64_t *sum; /* the same for several pools; NULL: none */
     struct arena fixed;    /* writer only: what lives as long as the store */
 };
 
 void pool_init(struct pool *p);
 void pool_deinit(struct pool *p);
+/* Count into *sum too, what is there already included. */
+void pool_count_in(struct pool *p, _Atomic uint64_t *sum);
 /* Zeroed memory for the life of the store. */
 void *pool_fixed(struct pool *p, size_t n);
 /* A zeroed block of its own, for pool_free(). */
 void *pool_block(struct pool *p, size_t n);
 void pool_free(struct pool *p, void *block, size_t n);
+/* A reader comes: what it can see from now on is not freed. */
+void pool_enter(struct pool *p);
 /* A reader goes: the last one frees what was given up. */
 void pool_leave(struct pool *p);
 /* Give up a block that readers may hold. */

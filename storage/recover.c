@@ -321,7 +321,7 @@ static int apply_row(struct replay *p, const struct journal_row *row, struct err
         if (r == IDENTITY_DUPLICATE || r == IDENTITY_CONFLICT)
             return 0; /* not acknowledged under this LSN */
     }
-    TRY(head_apply(&s->head, &b, row->lsn, &p->now->info.limits, err));
+    TRY(head_apply(s->head, &b, row->lsn, &p->now->info.limits, err));
     atomic_fetch_add(&s->journal_total, row->payload.n);
     return 0;
 }

@@ -55,11 +55,15 @@ static bool in_window(const struct scan_side *side, uint32_t target, int64_t ms)
 bool scan_takes(const struct scan_worker *w, const struct scan_side *side,
                 const struct scan_row *row, int64_t ms)
 {
-    if (!bit_get(side->sel.series, row->series) || !bit_get(side->sel.thread, row->thread) ||
-        !bit_get(side->sel.cpu, row->cpu) || !bit_get(w->nodes, row->node))
+    const struct attr_bits bit = selection_bits(&side->sel, w->source);
+    const struct opened *o = &w->sc->o[w->source];
+
+    if (!bit_get(side->sel.series, row->series) || !bit_get(bit.thread, row->thread) ||
+        !bit_get(bit.cpu, row->cpu) || !bit_get(w->nodes, row->node))
         return false;
     return !side->n_window ||
-           in_window(side, TABLE(&w->sc->v->h->thread, struct head_thread, row->thread)->target,
+           in_window(side,
+                     o->target[TABLE(&o->local->thread, struct local_thread, row->thread)->target],
                      ms);
 }
 
@@ -84,7 +88,7 @@ static int add(struct scan_worker *w, uint32_t side, uint32_t bucket, int64_t de
 }
 
 static int add_average(struct scan_worker *w, uint32_t s, const struct scan_row *row,
-                       const struct head_cover *c)
+                       const struct local_cover *c)
 {
     const struct scan *sc = w->sc;
     const struct scan_side *side = &sc->side[s];
@@ -114,13 +118,16 @@ static int add_readings(struct scan_worker *w, uint32_t s, const struct scan_row
 
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
+        const struct scan_reading *r = &side->reading[mid];
 
-        if (side->reading[mid].cover < cover)
+        if (r->source < w->source || (r->source == w->source && r->cover < cover))
             lo = mid + 1;
         else
             hi = mid;
     }
-    for (; lo < side->n_reading && side->reading[lo].cover == cover; lo++)
+    for (; lo < side->n_reading && side->reading[lo].source == w->source &&
+           side->reading[lo].cover == cover;
+         lo++)
         TRY(add(w, s, side->reading[lo].bucket, 1, row, row->value));
     return 0;
 }
@@ -130,7 +137,8 @@ static int add_level(struct scan_worker *w, uint32_t s, const struct scan_row *r
     if (cover == 0)
         return 0; /* of a sum type: cannot be here */
     if (w->sc->q->level == STORE_AVERAGE)
-        return add_average(w, s, row, VEC(&w->sc->v->h->cover, struct head_cover, cover - 1));
+        return add_average(w, s, row,
+                           VEC(&w->sc->o[w->source].local->cover, struct local_cover, cover - 1));
     return add_readings(w, s, row, cover - 1);
 }
 
@@ -166,11 +174,8 @@ static int scan_chunk(struct scan_worker *w, const struct head_chunk *c, uint32_
     return 0;
 }
 
-static int scan_sums(struct scan_worker *w, const struct scan_task *t)
+static int scan_group(struct scan_worker *w, const struct head_group *g, uint64_t rows)
 {
-    const struct head_group *g = t->g;
-    uint64_t rows = t->rows;
-
     for (uint32_t ci = 0; rows > 0; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
         uint32_t n = head_chunk_rows(c, rows);
@@ -181,16 +186,28 @@ static int scan_sums(struct scan_worker *w, const struct scan_task *t)
         if (c->first + n >= rows)
             break;
     }
+    return 0;
+}
+
+static int scan_sums(struct scan_worker *w, const struct scan_task *t)
+{
+    for (uint32_t i = 0; i < t->n_item; i++) {
+        w->source = t->item[i].source;
+        TRY(scan_group(w, t->item[i].g, t->item[i].rows));
+    }
     return scan_cell_emit(w);
 }
 
 static int scan_one(struct scan_worker *w, const struct scan_task *t)
 {
     struct scan *sc = w->sc;
-    const struct dict_trie *trie = head_trie(sc->v->h, t->g->trie);
+    const struct epoch *e = view_epoch(sc->v, t->trie.epoch, &w->err);
+    const struct dict_trie *trie = e ? epoch_find(e, t->trie.svc, t->trie.sub) : NULL;
     int r;
 
-    w->trie = trie->id;
+    if (!trie)
+        return w->err.code ? w->err.code : err_set(&w->err, -ENOENT, "no such trie");
+    w->trie = t->trie;
     w->n_node = atomic_load_explicit(&trie->n, memory_order_acquire);
     w->nodes = sc->q->nodes ? sc->q->nodes(sc->q->nodes_ctx, w->no, w->trie) : NULL;
     r = sc->q->want == STORE_ROWS ? scan_rows(w, t) : scan_sums(w, t);
@@ -244,10 +261,10 @@ static int check_types(struct scan *sc, struct err *err)
     if (q->n_side < 1 || q->n_side > 2)
         return err_set(err, -EINVAL, "sides: %u, 1 or 2 are possible", q->n_side);
     sc->type = q->side[0].sel.type;
-    if (!head_type_info(sc->v->h, sc->v->snap.ptype, sc->type, &t))
+    if (!names_type_info(sc->v->names, sc->v->snap.ptype, sc->type, &t))
         return err_set(err, -EINVAL, "no profile type %u", sc->type);
     if (q->n_side == 2 && q->side[1].sel.type != sc->type) {
-        if (!head_type_info(sc->v->h, sc->v->snap.ptype, q->side[1].sel.type, &u))
+        if (!names_type_info(sc->v->names, sc->v->snap.ptype, q->side[1].sel.type, &u))
             return err_set(err, -EINVAL, "no profile type %u", q->side[1].sel.type);
         return err_set(err, -EINVAL, "two types: %.*s (%.*s) and %.*s (%.*s)", STR_ARG(t.name),
                        STR_ARG(t.unit), STR_ARG(u.name), STR_ARG(u.unit));
@@ -279,7 +296,6 @@ static int plan_windows(struct scan *sc, const struct store_side *ask, struct sc
                         struct err *err)
 {
     struct scan_window *w;
-    struct map by_id;
     uint32_t n = 0, k = 0;
 
     if (ask->n_window == 0)
@@ -289,22 +305,14 @@ static int plan_windows(struct scan *sc, const struct store_side *ask, struct sc
     w = arena_array(sc->tmp, struct scan_window, ask->n_window);
     if (!w)
         return no_memory(err);
-    map_init(&by_id, 0);
-    for (uint32_t i = 1; i < sc->v->snap.target; i++) {
-        if (map_put(&by_id, TABLE(&sc->v->h->target, struct head_target, i)->id, i) == MAP_FULL) {
-            map_deinit(&by_id);
-            return no_memory(err);
-        }
-    }
     for (uint32_t i = 0; i < ask->n_window; i++) {
-        uint64_t target;
+        uint32_t target = view_target(sc->v, &ask->window[i].target);
 
-        if (!map_get(&by_id, target_id(&ask->window[i].target), &target))
-            continue;
-        w[n++] = (struct scan_window){(uint32_t)target, ms_ceil(ask->window[i].t.t0),
+        if (target == UINT32_MAX)
+            return no_memory(err);
+        w[n++] = (struct scan_window){target, ms_ceil(ask->window[i].t.t0),
                                       ms_ceil(ask->window[i].t.t1)};
     }
-    map_deinit(&by_id);
     if (n > 1)
         qsort(w, n, sizeof *w, by_window);
     for (uint32_t i = 0; i < n; i++) { /* steps may overlap: a row counts once */
@@ -313,8 +321,6 @@ static int plan_windows(struct scan *sc, const struct store_side *ask, struct sc
         else
             w[k++] = w[i];
     }
-    if (k == 0)
-        w[k++] = (struct scan_window){UINT32_MAX, 0, 0}; /* none is known: nothing is taken */
     side->window = w;
     side->n_window = k;
     return 0;
@@ -339,7 +345,7 @@ static int plan_side(struct scan *sc, uint32_t i, struct err *err)
         if (n > sc->n_bucket)
             sc->n_bucket = (uint32_t)n;
     }
-    TRY(select_series(sc->v, &ask->sel, sc->tmp, &side->sel, err));
+    TRY(select_series(sc->v, &ask->sel, sc->o, sc->tmp, &side->sel, err));
     return plan_windows(sc, ask, side, err);
 }
 
@@ -350,30 +356,94 @@ static int by_rows(const void *a, const void *b)
     return (x->rows < y->rows) - (x->rows > y->rows);
 }
 
+struct found {
+    struct store_trie_id trie;
+    struct scan_item item;
+};
+
+static int by_trie(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->trie.epoch != y->trie.epoch)
+        return (x->trie.epoch > y->trie.epoch) - (x->trie.epoch < y->trie.epoch);
+    if (x->trie.svc != y->trie.svc)
+        return (x->trie.svc > y->trie.svc) - (x->trie.svc < y->trie.svc);
+    if (x->trie.sub != y->trie.sub)
+        return (x->trie.sub > y->trie.sub) - (x->trie.sub < y->trie.sub);
+    return (x->item.source > y->item.source) - (x->item.source < y->item.source);
+}
+
+static bool same_trie(struct store_trie_id a, struct store_trie_id b)
+{
+    return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
+}
+
+/* What there is of the type, in all sources; v NULL: how much. */
+static uint32_t find_items(const struct scan *sc, struct found *v)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < sc->v->n_source; k++) {
+        const struct source *src = &sc->v->source[k];
+
+        for (uint32_t i = 0; sc->o[k].local && src->head && i < src->snap.group; i++) {
+            const struct head_group *g = head_group_at(src->head, i);
+
+            if (g->type != sc->type)
+                continue;
+            if (v)
+                v[n] = (struct found){g->trie, {k, g, head_group_rows(g, src->snap.lsn)}};
+            n++;
+        }
+    }
+    return n;
+}
+
 static int plan_tasks(struct scan *sc, uint64_t *ret_rows, struct err *err)
 {
-    const struct store_view *v = sc->v;
+    uint32_t n = find_items(sc, NULL);
+    struct found *f = arena_array(sc->tmp, struct found, n);
+    struct scan_item *item = arena_array(sc->tmp, struct scan_item, n);
 
     *ret_rows = 0;
-    sc->task = arena_array(sc->tmp, struct scan_task, v->snap.group);
-    if (!sc->task)
+    sc->task = arena_array(sc->tmp, struct scan_task, n);
+    if (!f || !item || !sc->task)
         return no_memory(err);
-    for (uint32_t i = 0; i < v->snap.group; i++) {
-        const struct head_group *g = *VEC(&v->h->group, struct head_group *, i);
+    (void)find_items(sc, f);
+    if (n > 1)
+        qsort(f, n, sizeof *f, by_trie);
+    for (uint32_t i = 0; i < n; i++) {
+        struct scan_task *t = sc->n_task ? &sc->task[sc->n_task - 1] : NULL;
 
-        if (g->type != sc->type)
-            continue;
-        sc->task[sc->n_task] = (struct scan_task){g, head_group_rows(g, v->snap.lsn)};
-        *ret_rows += sc->task[sc->n_task++].rows;
+        if (!t || !same_trie(t->trie, f[i].trie)) {
+            t = &sc->task[sc->n_task++];
+            *t = (struct scan_task){.trie = f[i].trie, .item = item + i};
+        }
+        item[i] = f[i].item;
+        t->n_item++;
+        t->rows += f[i].item.rows;
+        *ret_rows += f[i].item.rows;
     }
     if (sc->n_task > 1)
         qsort(sc->task, sc->n_task, sizeof *sc->task, by_rows);
     return 0;
 }
 
+static int open_sources(struct scan *sc, struct err *err)
+{
+    struct interval range[2];
+
+    for (uint32_t i = 0; i < sc->q->n_side; i++)
+        range[i] = sc->q->side[i].range;
+    TRY(view_open(sc->v, range, sc->q->n_side, sc->tmp, &sc->o, err));
+    return sc->q->level == STORE_SUM ? 0 : view_open_scopes(sc->v, sc->o, sc->tmp, err);
+}
+
 static int plan(struct scan *sc, uint64_t *ret_rows, struct err *err)
 {
     TRY(check_types(sc, err));
+    TRY(open_sources(sc, err));
     sc->n_bucket = 1;
     for (uint32_t i = 0; i < sc->q->n_side; i++)
         TRY(plan_side(sc, i, err));
@@ -452,7 +522,7 @@ static uint64_t etag_of(const struct scan *sc)
 
     buf_init(&b, (size_t)64 << 20);
     buf_le64(&b, sc->v->s->seed);
-    buf_le64(&b, sc->v->snap.lsn);
+    buf_le64(&b, sc->v->lsn);
     buf_le32(&b, q->want);
     buf_le32(&b, q->level);
     buf_le64(&b, (uint64_t)q->at.v);

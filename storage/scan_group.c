@@ -33,21 +33,46 @@ static uint32_t number_of(struct scan *sc, struct scan_by *b, struct map *by_has
     return s.n && !e->p ? UINT32_MAX : b->text.n - 1;
 }
 
-static uint32_t *numbers_of_threads(struct scan *sc, struct scan_by *b)
+static uint32_t *numbers_of_source(struct scan *sc, struct scan_by *b, struct map *by_hash,
+                                   const struct opened *o)
 {
-    uint32_t n = sc->v->snap.thread;
-    uint32_t *num = arena_array(sc->tmp, uint32_t, n);
-    struct map by_hash;
+    uint32_t *num = arena_array(sc->tmp, uint32_t, o->n.thread);
     char buf[24];
 
-    map_init(&by_hash, 0);
-    for (uint32_t i = 0; num && i < n; i++) {
-        num[i] = number_of(sc, b, &by_hash, attr_text(sc->v, b->attr, i, 0, buf));
+    for (uint32_t i = 0; num && i < o->n.thread; i++) {
+        num[i] = number_of(sc, b, by_hash, attr_text(o->local, b->attr, i, 0, buf));
         if (num[i] == UINT32_MAX)
             num = NULL;
     }
-    map_deinit(&by_hash);
     return num;
+}
+
+static bool number_threads(struct scan *sc, struct scan_by *b)
+{
+    struct map by_hash;
+    bool ok;
+
+    b->thread = arena_calloc(sc->tmp, sc->v->n_source, sizeof *b->thread);
+    ok = b->thread != NULL;
+    map_init(&by_hash, 0);
+    for (uint32_t k = 0; ok && k < sc->v->n_source; k++) {
+        if (!sc->o[k].local)
+            continue;
+        b->thread[k] = numbers_of_source(sc, b, &by_hash, &sc->o[k]);
+        ok = b->thread[k] != NULL;
+    }
+    map_deinit(&by_hash);
+    return ok;
+}
+
+static bool number_labels(struct scan *sc, struct scan_by *b, struct str name)
+{
+    uint32_t *num = arena_array(sc->tmp, uint32_t, sc->v->snap.series);
+
+    for (uint32_t i = 1; num && i < sc->v->snap.series; i++)
+        (void)label_of(sc->v->names, names_series(sc->v->names, i)->labels, name, &num[i]);
+    b->series = num;
+    return num != NULL;
 }
 
 int scan_group_plan(struct scan *sc, struct err *err)
@@ -61,25 +86,16 @@ int scan_group_plan(struct scan *sc, struct err *err)
         return no_memory(err);
     for (uint32_t k = 0; k < q->n_by; k++) {
         struct scan_by *b = &sc->by[k];
-        uint32_t *num;
+        bool ok = true;
 
         vec_init(&b->text, sizeof(struct str));
         b->attr = attr_of(q->by[k]);
-        if (b->attr == ATTR_CPU)
-            continue;
-        if (b->attr == ATTR_NONE) {
-            num = arena_array(sc->tmp, uint32_t, sc->v->snap.series);
-            for (uint32_t i = 1; num && i < sc->v->snap.series; i++) {
-                const struct head_series *s = TABLE(&sc->v->h->series, struct head_series, i);
-
-                (void)label_of(sc->v, s->labels, q->by[k], &num[i]);
-            }
-        } else {
-            num = numbers_of_threads(sc, b);
-        }
-        if (!num)
+        if (b->attr == ATTR_NONE)
+            ok = number_labels(sc, b, q->by[k]);
+        else if (b->attr != ATTR_CPU)
+            ok = number_threads(sc, b);
+        if (!ok)
             return no_memory(err);
-        b->num = num;
     }
     return 0;
 }
@@ -98,14 +114,14 @@ static bool eq_group(const void *entry, const void *key)
                   sizeof((struct scan_group *)NULL)->num) == 0;
 }
 
-static struct str text_of(const struct scan *sc, uint32_t k, uint32_t num, char buf[static 24])
+static struct str value_of(const struct scan *sc, uint32_t k, uint32_t num, char buf[static 24])
 {
     const struct scan_by *b = &sc->by[k];
 
     if (b->attr == ATTR_NONE)
-        return head_str(sc->v->h, num);
+        return names_str(sc->v->names, num);
     if (b->attr == ATTR_CPU)
-        return attr_text(sc->v, ATTR_CPU, 0, num, buf);
+        return num ? attr_number(buf, num - 1) : (struct str){};
     return *VEC(&b->text, struct str, num);
 }
 
@@ -133,7 +149,7 @@ static bool add_group(struct scan *sc, const uint32_t num[STORE_BY_MAX], uint64_
     uint32_t i;
 
     for (uint32_t k = 0; k < sc->q->n_by; k++)
-        g.value[k] = text_of(sc, k, num[k], buf[k]);
+        g.value[k] = value_of(sc, k, num[k], buf[k]);
     if (sc->q->n_group > 0) {
         *ret = asked_for(sc, g.value);
     } else {
@@ -191,8 +207,10 @@ int scan_group_of(struct scan_worker *w, const struct scan_row *row, uint32_t *r
 
         if (b->attr == ATTR_CPU)
             num[k] = row->cpu;
+        else if (b->attr == ATTR_NONE)
+            num[k] = b->series[row->series];
         else
-            num[k] = b->num[b->attr == ATTR_NONE ? row->series : row->thread];
+            num[k] = b->thread[w->source][row->thread];
     }
     hash = hash_bytes(num, sizeof num);
     i = table_find(&w->group, hash, num, eq_group);

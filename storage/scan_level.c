@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "storage/scan_private.h"
 
@@ -62,23 +63,23 @@ static bool add_span(struct arena *tmp, struct spans *l, struct span s)
     return true;
 }
 
-/* Covered stretches of a series, from all scopes that cover it. */
-static bool spans_of(struct scan *sc, const struct scan_side *side, const struct head_series *s,
-                     struct spans *ret)
+/* Covered stretches of a series, from the scopes of one source that cover it. */
+static bool spans_in(struct scan *sc, const struct scan_side *side, const struct opened *o,
+                     const struct names_series *s, struct spans *ret)
 {
-    const struct store_view *v = sc->v;
+    const struct names *names = sc->v->names;
     int64_t lo = ms_floor(side->range.t0), hi = ms_floor(side->range.t1);
 
-    ret->n = 0;
-    for (uint32_t i = 1; i < v->snap.scope; i++) {
-        const struct head_scope *scope = TABLE(&v->h->scope, struct head_scope, i);
-        const struct head_cover *c;
+    for (uint32_t i = 1; o->local && i < o->n.scope; i++) {
+        const struct local_scope *scope = TABLE(&o->local->scope, struct local_scope, i);
+        const struct local_cover *c;
         uint32_t at;
 
-        if (scope->type != sc->type ||
-            !dict_labels_within(head_labels(v->h, scope->labels), head_labels(v->h, s->labels)))
+        if (scope->type != sc->type || !names_labels_within(names_labels(names, scope->labels),
+                                                            names_labels(names, s->labels)))
             continue;
-        for (c = cover_last(v, scope, &at); c; c = cover_prev(v, c, &at)) {
+        for (c = local_cover_last(o->local, o->n.cover, scope, &at); c;
+             c = local_cover_prev(o->local, c, &at)) {
             struct span x = {ms_floor(c->t.t0), ms_floor(c->t.t1)};
 
             x.lo = x.lo < lo ? lo : x.lo;
@@ -86,6 +87,17 @@ static bool spans_of(struct scan *sc, const struct scan_side *side, const struct
             if (c->state == SOURCE_OK && x.lo < x.hi && !add_span(sc->tmp, ret, x))
                 return false;
         }
+    }
+    return true;
+}
+
+static bool spans_of(struct scan *sc, const struct scan_side *side, const struct names_series *s,
+                     struct spans *ret)
+{
+    ret->n = 0;
+    for (uint32_t k = 0; k < sc->v->n_source; k++) {
+        if (!spans_in(sc, side, &sc->o[k], s, ret))
+            return false;
     }
     if (ret->n > 1)
         qsort(ret->v, ret->n, sizeof *ret->v, by_lo);
@@ -134,7 +146,7 @@ static int plan_average(struct scan *sc, struct scan_side *side, struct err *err
 
         if (!bit_get(side->sel.series, i))
             continue;
-        if (!spans_of(sc, side, TABLE(&v->h->series, struct head_series, i), &l))
+        if (!spans_of(sc, side, names_series(v->names, i), &l))
             return no_memory(err);
         for (uint32_t k = 0; k < l.n; k++) { /* the union: only what goes beyond the ones before */
             struct span x = l.v[k];
@@ -157,7 +169,8 @@ struct readings {
     struct scan_reading *v;
 };
 
-static bool add_reading(struct scan *sc, struct readings *l, uint32_t cover, uint32_t bucket)
+static bool add_reading(struct scan *sc, struct readings *l, uint32_t source, uint32_t cover,
+                        uint32_t bucket)
 {
     if (l->n == l->room) {
         uint32_t room = l->room ? 2 * l->room : 64;
@@ -170,7 +183,7 @@ static bool add_reading(struct scan *sc, struct readings *l, uint32_t cover, uin
         l->v = v;
         l->room = room;
     }
-    l->v[l->n++] = (struct scan_reading){cover, bucket};
+    l->v[l->n++] = (struct scan_reading){source, cover, bucket};
     return true;
 }
 
@@ -178,19 +191,22 @@ static int by_cover(const void *a, const void *b)
 {
     const struct scan_reading *x = a, *y = b;
 
+    if (x->source != y->source)
+        return (x->source > y->source) - (x->source < y->source);
     if (x->cover != y->cover)
         return (x->cover > y->cover) - (x->cover < y->cover);
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* The last reading of the scope that touches [lo, hi) ns. */
-static const struct head_cover *last_in(const struct store_view *v, const struct head_scope *sc,
-                                        struct interval t, uint32_t *ret)
+/* The last reading of the scope that touches [t0, t1) ns. */
+static const struct local_cover *last_in(const struct opened *o, const struct local_scope *sc,
+                                         struct interval t, uint32_t *ret)
 {
-    const struct head_cover *best = NULL;
+    const struct local_cover *best = NULL;
     uint32_t at;
 
-    for (const struct head_cover *c = cover_last(v, sc, &at); c; c = cover_prev(v, c, &at)) {
+    for (const struct local_cover *c = local_cover_last(o->local, o->n.cover, sc, &at); c;
+         c = local_cover_prev(o->local, c, &at)) {
         if (c->state != SOURCE_OK || c->t.t0.v >= t.t1.v || c->t.t1.v <= t.t0.v)
             continue;
         if (!best || c->t.t0.v > best->t.t0.v) {
@@ -201,12 +217,42 @@ static const struct head_cover *last_in(const struct store_view *v, const struct
     return best;
 }
 
+/* The last reading of a scope, whatever source it lies in. */
+struct last {
+    const struct local_cover *c;
+    uint32_t source, cover, labels;
+};
+
+static void find_last(const struct scan *sc, struct interval t, struct last *last, int64_t *newest)
+{
+    for (uint32_t k = sc->v->n_source; k-- > 0;) {
+        const struct opened *o = &sc->o[k];
+
+        for (uint32_t i = 1; o->local && i < o->n.scope; i++) {
+            const struct local_scope *s = TABLE(&o->local->scope, struct local_scope, i);
+            struct last *l = &last[o->scope[i]];
+            uint32_t at;
+            const struct local_cover *c = s->type == sc->type ? last_in(o, s, t, &at) : NULL;
+
+            if (!c)
+                continue;
+            if (!l->c || c->t.t0.v > l->c->t.t0.v)
+                *l = (struct last){c, k, at, s->labels};
+        }
+    }
+    for (uint32_t i = 1; i < view_n_scope(sc->v); i++) {
+        if (last[i].c && last[i].c->t.t1.v > newest[last[i].labels])
+            newest[last[i].labels] = last[i].c->t.t1.v;
+    }
+}
+
 static int plan_now(struct scan *sc, const struct scan_side *side, struct readings *l,
                     struct err *err)
 {
     const struct store_view *v = sc->v;
+    uint32_t n = view_n_scope(sc->v);
     int64_t *newest = arena_array(sc->tmp, int64_t, v->snap.labels);
-    uint32_t *last = arena_array(sc->tmp, uint32_t, v->snap.scope);
+    struct last *last = arena_array(sc->tmp, struct last, n);
 
     if (!newest || !last)
         return no_memory(err);
@@ -218,45 +264,44 @@ static int plan_now(struct scan *sc, const struct scan_side *side, struct readin
             t.t1 = side->range.t1;
         for (uint32_t i = 0; i < v->snap.labels; i++)
             newest[i] = INT64_MIN;
-        for (uint32_t i = 1; i < v->snap.scope; i++) {
-            const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
-            const struct head_cover *c = s->type == sc->type ? last_in(v, s, t, &last[i]) : NULL;
+        memset(last, 0, n * sizeof *last);
+        find_last(sc, t, last, newest);
+        for (uint32_t i = 1; i < n; i++) {
+            const struct local_cover *c = last[i].c;
 
-            if (!c)
-                last[i] = UINT32_MAX;
-            else if (c->t.t1.v > newest[s->labels])
-                newest[s->labels] = c->t.t1.v;
-        }
-        for (uint32_t i = 1; i < v->snap.scope; i++) {
-            const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
-            const struct head_cover *c;
-
-            if (last[i] == UINT32_MAX)
-                continue;
-            c = VEC(&v->h->cover, struct head_cover, last[i]);
-            if (newest[s->labels] - c->t.t1.v <= c->t.t1.v - c->t.t0.v &&
-                !add_reading(sc, l, last[i], b))
+            if (c && newest[last[i].labels] - c->t.t1.v <= c->t.t1.v - c->t.t0.v &&
+                !add_reading(sc, l, last[i].source, last[i].cover, b))
                 return no_memory(err);
         }
     }
     return 0;
 }
 
-static int plan_at(struct scan *sc, struct readings *l, struct err *err)
+static bool readings_at(struct scan *sc, uint32_t source, struct readings *l)
 {
-    const struct store_view *v = sc->v;
+    const struct opened *o = &sc->o[source];
+    uint32_t at;
 
-    for (uint32_t i = 1; i < v->snap.scope; i++) {
-        const struct head_scope *s = TABLE(&v->h->scope, struct head_scope, i);
-        uint32_t at;
+    for (uint32_t i = 1; o->local && i < o->n.scope; i++) {
+        const struct local_scope *s = TABLE(&o->local->scope, struct local_scope, i);
 
         if (s->type != sc->type)
             continue;
-        for (const struct head_cover *c = cover_last(v, s, &at); c; c = cover_prev(v, c, &at)) {
+        for (const struct local_cover *c = local_cover_last(o->local, o->n.cover, s, &at); c;
+             c = local_cover_prev(o->local, c, &at)) {
             if (c->state == SOURCE_OK && interval_has(c->t, sc->q->at) &&
-                !add_reading(sc, l, at, 0))
-                return no_memory(err);
+                !add_reading(sc, l, source, at, 0))
+                return false;
         }
+    }
+    return true;
+}
+
+static int plan_at(struct scan *sc, struct readings *l, struct err *err)
+{
+    for (uint32_t k = 0; k < sc->v->n_source; k++) {
+        if (!readings_at(sc, k, l))
+            return no_memory(err);
     }
     return 0;
 }

@@ -7,13 +7,13 @@
 
 /* Stretches of one process that a side is restricted to: sorted, merged. */
 struct scan_window {
-    uint32_t target;
-    int64_t lo, hi; /* ms, half-open */
+    uint32_t target; /* number in the view */
+    int64_t lo, hi;  /* ms, half-open */
 };
 
 /* A reading that answers for a bucket: STORE_NOW, STORE_AT. */
 struct scan_reading {
-    uint32_t cover, bucket;
+    uint32_t source, cover, bucket;
 };
 
 struct scan_side {
@@ -24,15 +24,16 @@ struct scan_side {
     const struct scan_window *window;
     /* levels */
     uint32_t n_reading;
-    const struct scan_reading *reading; /* by cover, then bucket */
+    const struct scan_reading *reading; /* by source, cover, bucket */
     const int64_t *den;                 /* average: [series * buckets + bucket], ms */
 };
 
 /* What rows are grouped by: a number per series, thread or cpu, and its text. */
 struct scan_by {
-    enum attr attr;      /* ATTR_NONE: a label */
-    const uint32_t *num; /* by series id (label) or thread id; NULL: cpu */
-    struct vec text;     /* struct str, of attributes but cpu: by number */
+    enum attr attr;         /* ATTR_NONE: a label */
+    const uint32_t *series; /* label: by series id, texts of names */
+    uint32_t **thread;      /* attributes but cpu: by source, then thread id */
+    struct vec text;        /* struct str, of attributes but cpu: by number */
 };
 
 struct scan_group {
@@ -41,10 +42,19 @@ struct scan_group {
     uint32_t out; /* index in the answer, or STORE_REST */
 };
 
+/* Rows of the type in one trie, of one source. */
+struct scan_item {
+    uint32_t source;
+    const struct head_group *g; /* of a head */
+    uint64_t rows;
+};
+
 /* All rows of the type in one trie. */
 struct scan_task {
-    const struct head_group *g;
+    struct store_trie_id trie;
     uint64_t rows;
+    uint32_t n_item;
+    const struct scan_item *item; /* by source: oldest first */
 };
 
 struct scan {
@@ -55,6 +65,7 @@ struct scan {
     struct pool pool;  /* of vecs and tables here */
     ptype_id type;
     enum ptype_kind kind;
+    struct opened *o; /* by source: those that a side's range touches */
     uint32_t n_bucket;
     struct scan_side side[2];
     struct scan_by by[STORE_BY_MAX];
@@ -99,6 +110,7 @@ struct scan_worker {
     struct store_trie_id trie;
     uint32_t n_node;
     const uint64_t *nodes;
+    uint32_t source;        /* of the rows that are added */
     struct table cell;      /* struct scan_cell_ref */
     struct scan_cell *last; /* the one used before */
     struct table group;     /* cache of sc->group */
@@ -106,7 +118,7 @@ struct scan_worker {
 };
 
 struct scan_row {
-    uint32_t series, thread, cpu, node;
+    uint32_t series, thread, cpu, node; /* cpu: number + 1 */
     uint64_t count;
     int64_t value;
     double var;

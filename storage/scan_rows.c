@@ -46,17 +46,17 @@ static int by_thread_time(const void *a, const void *b)
 
 static int emit(struct scan_worker *w, uint32_t side, const struct rec *r, uint32_t n)
 {
-    const struct store_view *v = w->sc->v;
-    const struct head_thread *th = TABLE(&v->h->thread, struct head_thread, r->thread);
+    const struct local *l = w->sc->o[w->source].local;
+    const struct local_thread *th = TABLE(&l->thread, struct local_thread, r->thread);
     real_ns *t = arena_array(&w->mem, real_ns, n);
     uint32_t *node = arena_array(&w->mem, uint32_t, n), *cpu = arena_array(&w->mem, uint32_t, n);
     uint64_t *count = arena_array(&w->mem, uint64_t, n);
     int64_t *value = arena_array(&w->mem, int64_t, n);
     struct store_rows out = {.trie = w->trie,
                              .side = side,
-                             .target = target_of(v, th->target),
+                             .target = target_of(l, th->target),
                              .tid = th->tid,
-                             .thread = head_str(v->h, th->name),
+                             .thread = local_str(l, th->name),
                              .n = n,
                              .t = t,
                              .node = node,
@@ -69,19 +69,19 @@ static int emit(struct scan_worker *w, uint32_t side, const struct rec *r, uint3
     for (uint32_t i = 0; i < n; i++) {
         t[i] = (real_ns){r[i].ms * NS_PER_MS};
         node[i] = r[i].node;
-        cpu[i] = *VEC(&v->h->cpu, uint32_t, r[i].cpu);
+        cpu[i] = r[i].cpu;
         count[i] = r[i].count;
         value[i] = r[i].value;
     }
     return w->sc->sink->rows(w->sc->sink->ctx, w->no, &out) ? 0 : cancelled(&w->err);
 }
 
-static int collect(struct scan_worker *w, const struct scan_task *t, uint32_t side,
+static int collect(struct scan_worker *w, const struct scan_item *it, uint32_t side,
                    struct recs *ret)
 {
     const struct scan_side *sd = &w->sc->side[side];
-    const struct head_group *g = t->g;
-    uint64_t rows = t->rows;
+    const struct head_group *g = it->g;
+    uint64_t rows = it->rows;
 
     for (uint32_t ci = 0; rows > 0; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
@@ -112,20 +112,29 @@ static int collect(struct scan_worker *w, const struct scan_task *t, uint32_t si
     return 0;
 }
 
+static int rows_of(struct scan_worker *w, const struct scan_item *it, uint32_t side)
+{
+    struct recs l = {};
+
+    TRY(collect(w, it, side, &l));
+    if (l.n)
+        qsort(l.v, l.n, sizeof *l.v, by_thread_time);
+    for (uint32_t i = 0, k; i < l.n; i = k) {
+        for (k = i + 1; k < l.n && l.v[k].thread == l.v[i].thread; k++)
+            ;
+        TRY(emit(w, side, l.v + i, k - i));
+    }
+    arena_reset(&w->mem);
+    return 0;
+}
+
 int scan_rows(struct scan_worker *w, const struct scan_task *t)
 {
     for (uint32_t side = 0; side < w->sc->q->n_side; side++) {
-        struct recs l = {};
-
-        TRY(collect(w, t, side, &l));
-        if (l.n)
-            qsort(l.v, l.n, sizeof *l.v, by_thread_time);
-        for (uint32_t i = 0, k; i < l.n; i = k) {
-            for (k = i + 1; k < l.n && l.v[k].thread == l.v[i].thread; k++)
-                ;
-            TRY(emit(w, side, l.v + i, k - i));
+        for (uint32_t i = 0; i < t->n_item; i++) {
+            w->source = t->item[i].source;
+            TRY(rows_of(w, &t->item[i], side));
         }
-        arena_reset(&w->mem);
     }
     return 0;
 }

@@ -29,45 +29,47 @@ struct str attr_number(char buf[static 24], uint64_t v)
     return (struct str){buf, n > 0 ? (size_t)n : 0};
 }
 
-struct str attr_text_target(const struct store_view *v, enum attr attr, uint32_t target,
+struct str attr_text_target(const struct local *l, enum attr attr, uint32_t target,
                             char buf[static 24])
 {
-    const struct head_target *t;
+    const struct local_target *t;
     int n;
 
     if (target == 0)
         return (struct str){};
-    t = TABLE(&v->h->target, struct head_target, target);
+    t = TABLE(&l->target, struct local_target, target);
     if (attr == ATTR_PID)
         return attr_number(buf, t->key.pid);
     n = snprintf(buf, 24, "%016" PRIx64, t->id);
     return (struct str){buf, n > 0 ? (size_t)n : 0};
 }
 
-struct str attr_text(const struct store_view *v, enum attr attr, uint32_t thread, uint32_t cpu,
+struct str attr_text(const struct local *l, enum attr attr, uint32_t thread, uint32_t cpu,
                      char buf[static 24])
 {
-    const struct head_thread *t = TABLE(&v->h->thread, struct head_thread, thread);
+    const struct local_thread *t;
 
+    if (attr == ATTR_CPU)
+        return cpu ? attr_number(buf, cpu - 1) : (struct str){};
+    t = TABLE(&l->thread, struct local_thread, thread);
     switch (attr) {
     case ATTR_PID:
     case ATTR_TARGET:
-        return attr_text_target(v, attr, t->target, buf);
+        return attr_text_target(l, attr, t->target, buf);
     case ATTR_TID:
         return t->tid ? attr_number(buf, t->tid) : (struct str){};
     case ATTR_THREAD:
-        return head_str(v->h, t->name);
+        return local_str(l, t->name);
     case ATTR_CPU:
-        return cpu ? attr_number(buf, *VEC(&v->h->cpu, uint32_t, cpu) - 1) : (struct str){};
     case ATTR_NONE:
         break;
     }
     return (struct str){};
 }
 
-struct str label_of(const struct store_view *v, uint32_t set, struct str name, uint32_t *ret_text)
+struct str label_of(const struct names *n, uint32_t set, struct str name, uint32_t *ret_text)
 {
-    const struct dict_labels *l = head_labels(v->h, set);
+    const struct names_labels *l = names_labels(n, set);
 
     for (uint32_t i = 0; i < l->n; i++) {
         if (str_eq(l->v[i].name, name)) {
@@ -86,6 +88,7 @@ struct str label_of(const struct store_view *v, uint32_t set, struct str name, u
 /* A value is asked about once: memo by text for labels, by bytes for what is made up. */
 struct ask {
     const struct store_view *v;
+    const struct opened *o;
     const struct store_matcher *m;
     struct arena *arena;
     struct map memo; /* hash -> struct known * */
@@ -150,16 +153,15 @@ static uint64_t *bits(struct arena *arena, uint32_t n)
 
 static int cut_series(struct ask *a, struct selection *sel, struct err *err)
 {
-    const struct head *h = a->v->h;
     uint64_t left = 0;
 
     for (uint32_t i = 1; i < a->v->snap.series; i++) {
-        const struct head_series *s = TABLE(&h->series, struct head_series, i);
         int r;
 
         if (!bit_get(sel->series, i))
             continue;
-        r = asked(a, label_of(a->v, s->labels, a->m->name, NULL), err);
+        r = asked(a, label_of(a->v->names, names_series(a->v->names, i)->labels, a->m->name, NULL),
+                  err);
         if (r < 0)
             return r;
         if (r)
@@ -171,106 +173,81 @@ static int cut_series(struct ask *a, struct selection *sel, struct err *err)
     return 0;
 }
 
-static int cut_threads(struct ask *a, enum attr attr, struct selection *sel, struct err *err)
+/* Of n entries those that were selected and that the matcher takes; *left of them. */
+static int cut_bits(struct ask *a, enum attr attr, bool targets, const struct local *l,
+                    uint64_t **bitmap, uint32_t n, uint64_t *left, struct err *err)
 {
-    const struct store_view *v = a->v;
-    uint64_t *was = sel->thread, *now = bits(a->arena, v->snap.thread), left = 0;
+    const uint64_t *was = *bitmap;
+    uint64_t *now = bits(a->arena, n);
     char buf[24];
 
     if (!now)
         return no_memory(err);
-    for (uint32_t i = 0; i < v->snap.thread; i++) {
-        int r = bit_get(was, i) ? asked(a, attr_text(v, attr, i, 0, buf), err) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int r = 0;
 
+        if (bit_get(was, i))
+            r = asked(a,
+                      targets ? attr_text_target(l, attr, i, buf) : attr_text(l, attr, i, i, buf),
+                      err);
         if (r < 0)
             return r;
         if (r) {
             bit_set(now, i);
-            left++;
+            (*left)++;
         }
     }
-    sel->thread = now;
-    if (left == 0)
-        sel->n_series = 0;
-    if (attr != ATTR_PID && attr != ATTR_TARGET)
-        return 0;
-    was = sel->target;
-    now = bits(a->arena, v->snap.target);
-    if (!now)
-        return no_memory(err);
-    for (uint32_t i = 0; i < v->snap.target; i++) {
-        int r = bit_get(was, i) ? asked(a, attr_text_target(v, attr, i, buf), err) : 0;
-
-        if (r < 0)
-            return r;
-        if (r)
-            bit_set(now, i);
-    }
-    sel->target = now;
+    *bitmap = now;
     return 0;
 }
 
-static int cut_cpus(struct ask *a, struct selection *sel, struct err *err)
+static int cut_attr(struct ask *a, enum attr attr, struct selection *sel, struct err *err)
 {
-    uint64_t *was = sel->cpu, *now = bits(a->arena, a->v->snap.cpu), left = 0;
-    char buf[24];
+    uint64_t left = 0, ignored = 0;
 
-    if (!now)
+    sel->by_attr = true;
+    if (!sel->source)
+        sel->source = arena_array(a->arena, struct attr_bits, a->v->n_source);
+    if (!sel->source)
         return no_memory(err);
-    for (uint32_t i = 0; i < a->v->snap.cpu; i++) {
-        int r = bit_get(was, i) ? asked(a, attr_text(a->v, ATTR_CPU, 0, i, buf), err) : 0;
+    for (uint32_t k = 0; k < a->v->n_source; k++) {
+        const struct opened *o = &a->o[k];
+        struct attr_bits *b = &sel->source[k];
 
-        if (r < 0)
-            return r;
-        if (r) {
-            bit_set(now, i);
-            left++;
-        }
+        if (!o->local)
+            continue;
+        if (attr == ATTR_CPU)
+            TRY(cut_bits(a, attr, false, o->local, &b->cpu, o->n.cpu, &left, err));
+        else
+            TRY(cut_bits(a, attr, false, o->local, &b->thread, o->n.thread, &left, err));
+        if (attr == ATTR_PID || attr == ATTR_TARGET)
+            TRY(cut_bits(a, attr, true, o->local, &b->target, o->n.target, &ignored, err));
     }
-    sel->cpu = now;
     if (left == 0)
         sel->n_series = 0;
     return 0;
 }
 
-static int cut(struct ask *a, struct selection *sel, struct err *err)
-{
-    enum attr attr = attr_of(a->m->name);
-
-    switch (attr) {
-    case ATTR_NONE:
-        return cut_series(a, sel, err);
-    case ATTR_CPU:
-        return cut_cpus(a, sel, err);
-    case ATTR_PID:
-    case ATTR_TID:
-    case ATTR_THREAD:
-    case ATTR_TARGET:
-        return cut_threads(a, attr, sel, err);
-    }
-    return 0;
-}
-
-int select_series(const struct store_view *v, const struct store_selector *sel, struct arena *arena,
-                  struct selection *ret, struct err *err)
+int select_series(struct store_view *v, const struct store_selector *sel, const struct opened *o,
+                  struct arena *arena, struct selection *ret, struct err *err)
 {
     struct selection s = {.series = bits(arena, v->snap.series), .none_by = -1};
 
     if (!s.series)
         return no_memory(err);
     for (uint32_t i = 1; i < v->snap.series; i++) {
-        if (sel->type != PTYPE_NONE &&
-            TABLE(&v->h->series, struct head_series, i)->type != sel->type)
+        if (sel->type != PTYPE_NONE && names_series(v->names, i)->type != sel->type)
             continue;
         bit_set(s.series, i);
         s.n_series++;
     }
     for (uint32_t i = 0; i < sel->n && s.n_series > 0; i++) {
-        struct ask a = {.v = v, .m = &sel->matcher[i], .arena = arena};
+        struct ask a = {.v = v, .o = o, .m = &sel->matcher[i], .arena = arena};
+        enum attr attr = attr_of(a.m->name);
         int r;
 
         map_init(&a.memo, 0);
-        r = cut(&a, &s, err);
+        r = attr == ATTR_NONE ? cut_series(&a, &s, err) : cut_attr(&a, attr, &s, err);
         map_deinit(&a.memo);
         if (r < 0)
             return r;
@@ -280,84 +257,98 @@ int select_series(const struct store_view *v, const struct store_selector *sel, 
         }
     }
     for (uint32_t i = 1; i < v->snap.series; i++)
-        s.n_overflow +=
-            bit_get(s.series, i) && TABLE(&v->h->series, struct head_series, i)->overflow;
+        s.n_overflow += bit_get(s.series, i) && names_series(v->names, i)->overflow;
     *ret = s;
     return 0;
 }
 
 /* ---- rows and records ---------------------------------------------------------------------- */
 
-bool each_row(const struct store_view *v, ptype_id type, const struct selection *sel,
-              struct interval range, row_fn *fn, void *ctx)
+struct walk {
+    const struct selection *sel;
+    uint32_t source;
+    int64_t lo, hi; /* ms */
+    row_fn *fn;
+    void *ctx;
+};
+
+static bool each_in_group(const struct walk *w, const struct head_group *g, uint64_t rows)
 {
-    int64_t lo = ms_ceil(range.t0), hi = ms_ceil(range.t1);
+    const struct attr_bits bit = selection_bits(w->sel, w->source);
 
-    for (uint32_t k = 0; k < v->snap.group; k++) {
-        const struct head_group *g = *VEC(&v->h->group, struct head_group *, k);
-        uint64_t rows = head_group_rows(g, v->snap.lsn);
+    for (uint32_t ci = 0; rows > 0; ci++) {
+        const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
+        uint32_t n = head_chunk_rows(c, rows);
+        const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
 
-        if (type != PTYPE_NONE && g->type != type)
-            continue;
-        for (uint32_t ci = 0; rows > 0; ci++) {
-            const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
-            uint32_t n = head_chunk_rows(c, rows);
-            const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct row_at row = {.source = w->source,
+                                       .type = g->type,
+                                       .series = c->series[i],
+                                       .thread = c->thread[i],
+                                       .cpu = cpu ? cpu[i] : 0,
+                                       .ms = c->base_ms + c->t[i]};
 
-            for (uint32_t i = 0; i < n; i++) {
-                struct row_at row = {g, c, i, c->base_ms + c->t[i]};
-
-                if (row.ms < lo || row.ms >= hi || !bit_get(sel->series, c->series[i]) ||
-                    !bit_get(sel->thread, c->thread[i]) || !bit_get(sel->cpu, cpu ? cpu[i] : 0))
-                    continue;
-                if (!fn(ctx, &row))
-                    return false;
-            }
-            if (c->first + n >= rows)
-                break;
+            if (row.ms < w->lo || row.ms >= w->hi || !bit_get(w->sel->series, row.series) ||
+                !bit_get(bit.thread, row.thread) || !bit_get(bit.cpu, row.cpu))
+                continue;
+            if (!w->fn(w->ctx, &row))
+                return false;
         }
+        if (c->first + n >= rows)
+            break;
     }
     return true;
 }
 
-const struct head_cover *cover_prev(const struct store_view *v, const struct head_cover *c,
-                                    uint32_t *ret_i)
+int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
+             struct interval range, row_fn *fn, void *ctx, struct err *err)
 {
-    if (c->prev == 0)
-        return NULL;
-    *ret_i = c->prev - 1;
-    return VEC(&v->h->cover, struct head_cover, *ret_i);
+    struct walk w = {
+        .sel = sel, .lo = ms_ceil(range.t0), .hi = ms_ceil(range.t1), .fn = fn, .ctx = ctx};
+
+    for (w.source = 0; w.source < v->n_source; w.source++) {
+        const struct source *src = &v->source[w.source];
+
+        if (!src->head || !intervals_touch(src->t, range))
+            continue;
+        for (uint32_t k = 0; k < src->snap.group; k++) {
+            const struct head_group *g = head_group_at(src->head, k);
+
+            if ((type == PTYPE_NONE || g->type == type) &&
+                !each_in_group(&w, g, head_group_rows(g, src->snap.lsn)))
+                return cancelled(err);
+        }
+    }
+    return 0;
 }
 
-const struct head_cover *cover_last(const struct store_view *v, const struct head_scope *sc,
-                                    uint32_t *ret_i)
+static bool covers_selected(const struct store_view *v, const struct local_scope *sc,
+                            const struct selection *sel)
 {
-    uint32_t i = atomic_load_explicit(&sc->last, memory_order_acquire);
-    const struct head_cover *c;
+    const struct names_labels *l = names_labels(v->names, sc->labels);
 
-    if (i == 0)
-        return NULL;
-    *ret_i = i - 1;
-    c = VEC(&v->h->cover, struct head_cover, i - 1);
-    while (c && *ret_i >= v->snap.cover)
-        c = cover_prev(v, c, ret_i);
-    return c;
-}
-
-bool scope_selected(const struct store_view *v, const struct head_scope *sc,
-                    const struct selection *sel)
-{
-    const struct dict_labels *l = head_labels(v->h, sc->labels);
-
-    /* the host's records touch all targets; those of other targets do not */
-    if (sc->target && !bit_get(sel->target, sc->target))
-        return false;
     for (uint32_t i = 1; i < v->snap.series; i++) {
-        const struct head_series *s = TABLE(&v->h->series, struct head_series, i);
+        const struct names_series *s = names_series(v->names, i);
 
         if (bit_get(sel->series, i) && s->type == sc->type &&
-            dict_labels_within(l, head_labels(v->h, s->labels)))
+            names_labels_within(l, names_labels(v->names, s->labels)))
             return true;
     }
     return false;
+}
+
+bool scope_selected(const struct store_view *v, const struct local_scope *sc, uint32_t source,
+                    const struct selection *sel, struct map *memo)
+{
+    uint64_t key = (uint64_t)sc->type << 32 | sc->labels, yes;
+
+    /* the host's records touch all targets; those of other targets do not */
+    if (sc->target && !bit_get(selection_bits(sel, source).target, sc->target))
+        return false;
+    if (map_get(memo, key, &yes))
+        return yes;
+    yes = covers_selected(v, sc, sel);
+    (void)map_put(memo, key, yes); /* without memory it is looked up again */
+    return yes;
 }

@@ -13,9 +13,10 @@
  *           admit      identity, queue, budgets        (any, st-journal, st-apply)
  *           apply_mu   committed, not yet in the head  (st-journal, st-apply)
  *           upkeep     prepared and retired files      (st-journal, st-upkeep)
- *           head.ids   rwlock: hashes of nodes         (any reads, st-apply writes)
- *           head.pool  newest snapshot, readers        (any)
+ *           epoch.ids  rwlock: hashes of nodes         (any reads, st-apply writes)
+ *           view       the list that the next view gets (any)
  *           view.mu    what a view looked up           (readers)
+ *           pool.mu    newest snapshot, readers; of names, epochs, heads (any)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storage/store_private.h"
+#include "storage/view_private.h"
 
 #define PAYLOAD_MAX   ((size_t)16 << 20)
 #define QUEUE_BATCHES 4096u
@@ -99,6 +100,7 @@ static int open_dir(struct store *s, struct err *err)
 static void init_locks(struct store *s)
 {
     mutex_init(&s->admit);
+    mutex_init(&s->view);
     mutex_init(&s->apply_mu);
     mutex_init(&s->upkeep);
     cond_init(&s->queued);
@@ -117,8 +119,8 @@ static void close_fd(int fd)
 static struct store *free_store(struct store *s)
 {
     identity_deinit(&s->identity);
-    if (s->head.dict.pool)
-        head_deinit(&s->head);
+    source_list_unref(s->list);
+    names_deinit(&s->names);
     for (uint32_t i = 0; i < s->n_lost; i++)
         free((void *)(uintptr_t)s->lost[i].what.p); // NOLINT(performance-no-int-to-ptr)
     free(s->lost);
@@ -127,6 +129,7 @@ static struct store *free_store(struct store *s)
     cond_deinit(&s->applied);
     cond_deinit(&s->upkeep_cond);
     mutex_deinit(&s->admit);
+    mutex_deinit(&s->view);
     mutex_deinit(&s->apply_mu);
     mutex_deinit(&s->upkeep);
     close_fd(s->journal_fd);
@@ -138,14 +141,37 @@ static struct store *free_store(struct store *s)
     return NULL;
 }
 
+/* The first head, of the first epoch. */
+static int start_head(struct store *s, struct err *err)
+{
+    uint32_t nodes = store_tuning.trie_nodes ? store_tuning.trie_nodes : TRIE_NODES;
+    struct epoch *e = epoch_new(1, s->seed, nodes);
+    struct head_conf hc = {.names = &s->names, .epoch = e, .stats = &s->stats, .seed = s->seed};
+    struct source_list *l = e ? source_list_new(e, 1) : NULL;
+    struct head *h = l ? head_new(&hc) : NULL;
+
+    if (h) {
+        pool_count_in(&e->pool, &s->mem_used);
+        pool_count_in(&h->pool, &s->mem_used);
+        source_list_add_head(l, h);
+        s->head = h;
+        s->list = l;
+    } else {
+        source_list_unref(l);
+    }
+    head_unref(h); /* the list has it */
+    epoch_unref(e);
+    return h ? 0 : err_set(err, -ENOMEM, "head: memory is short");
+}
+
 static int start(struct store *s, struct err *err)
 {
-    const struct head_conf hc = {.seed = s->seed,
-                                 .trie_nodes = store_tuning.trie_nodes ? store_tuning.trie_nodes
-                                                                       : TRIE_NODES};
     int r;
 
-    TRY(head_init(&s->head, &hc, err));
+    if (!names_init(&s->names, s->seed))
+        return err_set(err, -ENOMEM, "names: memory is short");
+    pool_count_in(&s->names.pool, &s->mem_used);
+    TRY(start_head(s, err));
     TRY(open_dir(s, err));
     TRY_OUTCOME(r, recover(s, err));
     TRY(commit_start(s, r == 0 ? err : NULL));
@@ -199,7 +225,7 @@ struct store *store_close(struct store *s)
         cond_wait(&s->idle, &s->admit);
     mutex_unlock(&s->admit);
     commit_stop(s);
-    assert(s->head.pool.readers == 0);
+    assert(s->names.pool.readers == 0);
     s->magic = 0;
     return free_store(s);
 }
@@ -220,7 +246,7 @@ static int room_for(struct store *s, const struct batch *b, size_t payload, uint
                     bool known, struct err *err) REQUIRES(&s->admit)
 {
     enum store_state state = atomic_load(&s->state);
-    uint64_t used = atomic_load(&s->head.pool.used) + s->reserved;
+    uint64_t used = atomic_load(&s->mem_used) + s->reserved;
     uint64_t journal = atomic_load(&s->journal_total) + s->queue.bytes;
 
     if (payload > PAYLOAD_MAX)
@@ -294,13 +320,27 @@ static int admit(struct store *s, struct append *a, bool known, uint64_t need, s
     return 0;
 }
 
+/* Does the store hold every node that the batch only names? */
+static bool knows(struct store *s, const struct batch *b)
+{
+    struct source_list *l;
+    bool yes;
+
+    if (b->n_known == 0)
+        return true;
+    l = source_list_get(s);
+    yes = epoch_knows(l->epoch, b);
+    source_list_unref(l);
+    return yes;
+}
+
 void store_append(struct store *s, const struct batch *b, struct str payload, store_done_fn *done,
                   void *ctx)
 {
     struct append *a = mem_fail_now() ? NULL : calloc(1, sizeof *a);
     struct err err = {};
     uint64_t need = head_estimate(b);
-    bool known = head_knows(&s->head, b);
+    bool known = knows(s, b);
     int r;
 
     assert(s->magic == STORE_MAGIC);
@@ -372,43 +412,52 @@ int store_append_wait(struct store *s, const struct batch *b, struct str payload
 
 void store_stats(struct store *s, struct store_stats *ret)
 {
-    struct head_snap snap;
-    struct head *h = &s->head;
+    struct store_view *v = store_view_get(s);
+    const struct head_stats *n = &s->stats;
     const char *why = atomic_load(&s->state_why);
+    int64_t t0 = INT64_MAX, t1 = INT64_MIN;
+    uint64_t head_rows = 0;
 
-    mutex_lock(&h->pool.mu);
-    snap = h->snap;
-    mutex_unlock(&h->pool.mu);
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        const struct head_snap *snap = &v->source[i].snap;
+
+        head_rows += snap->rows;
+        if (snap->oldest_ms <= snap->newest_ms) {
+            t0 = snap->oldest_ms * NS_PER_MS < t0 ? snap->oldest_ms * NS_PER_MS : t0;
+            t1 = snap->newest_ms * NS_PER_MS > t1 ? snap->newest_ms * NS_PER_MS : t1;
+        }
+    }
     *ret = (struct store_stats){
         .state = atomic_load(&s->state),
         .state_why = str_c(why),
         .disk_free = atomic_load(&s->disk_free),
         .disk_used = atomic_load(&s->journal_total),
-        .head_rows = snap.rows,
-        .head_bytes = atomic_load(&h->pool.used),
+        .head_rows = head_rows,
+        .head_bytes = atomic_load(&s->mem_used),
         .journal_bytes = atomic_load(&s->journal_total),
-        .series = snap.series - 1,
-        .lsn = snap.lsn,
+        .series = v->snap.series - 1,
+        .lsn = v->lsn,
         .batches = atomic_load(&s->batches),
-        .rows = snap.rows,
+        .rows = atomic_load(&n->rows),
         .duplicates = atomic_load(&s->duplicates),
         .commits = atomic_load(&s->commits),
         .commit_failures = atomic_load(&s->commit_failures),
         .dict_misses = atomic_load(&s->dict_misses),
-        .hash_clashes = atomic_load(&h->hash_clashes),
-        .stack_folded = atomic_load(&h->stack_folded),
-        .series_overflow = atomic_load(&h->series_overflow),
-        .service_missing = atomic_load(&h->service_missing),
-        .attr_overflow = atomic_load(&h->attr_overflow),
+        .hash_clashes = atomic_load(&n->hash_clashes),
+        .stack_folded = atomic_load(&n->stack_folded),
+        .series_overflow = atomic_load(&n->series_overflow),
+        .service_missing = atomic_load(&n->service_missing),
+        .attr_overflow = atomic_load(&n->attr_overflow),
         .replay_failed = atomic_load(&s->replay_failed),
     };
-    for (uint32_t i = 0; i < snap.trie; i++)
-        ret->nodes += atomic_load_explicit(&head_trie(h, i)->n, memory_order_acquire);
-    if (snap.oldest_ms <= snap.newest_ms) {
-        ret->oldest = (real_ns){snap.oldest_ms * NS_PER_MS};
-        ret->newest = (real_ns){snap.newest_ms * NS_PER_MS};
+    for (uint32_t i = 0; i < atomic_load_explicit(&v->epoch->n_trie, memory_order_acquire); i++)
+        ret->nodes += atomic_load_explicit(&epoch_trie_at(v->epoch, i)->n, memory_order_acquire);
+    if (t0 <= t1) {
+        ret->oldest = (real_ns){t0};
+        ret->newest = (real_ns){t1};
         ret->raw_from = ret->oldest;
     }
+    (void)store_view_put(v);
 }
 
 static int by_last(const void *a, const void *b)

@@ -33,6 +33,8 @@ struct append {
     uint8_t boot[16]; /* of the row: random for an import without identity */
 };
 
+struct source_list; /* view_private.h */
+
 struct append_list {
     struct append *head, **tail;
     uint32_t n;
@@ -50,7 +52,13 @@ struct store {
     int dir_fd, journal_fd, lock_fd;
     struct store_conf conf; /* dir, decode: only during store_open */
     uint64_t seed;
-    struct head head;
+
+    struct names names; /* written by the apply thread, as the current head and its epoch */
+    struct head_stats stats;
+    _Atomic uint64_t mem_used; /* bytes of names, epochs in use, heads */
+    struct mutex view;         /* the next one, for an instant */
+    struct source_list *list;  /* what the next view sees */
+    struct head *head;         /* the current one, the last of list; apply thread */
 
     struct mutex admit; /* identity, queue, budgets */
     struct cond queued; /* something to commit, or closing */
@@ -100,6 +108,13 @@ void commit_stop(struct store *s);
 /* Done for a and those that waited for it; frees them. Any thread, no lock held. */
 void commit_settle(struct store *s, struct append *a, int r, const struct err *err);
 void append_push(struct append_list *l, struct append *a);
+
+/* view.c. Lists of sources: the counted items of a view. A list holds what it names. */
+struct source_list *source_list_new(struct epoch *epoch, uint32_t n); /* NULL: memory is short */
+void source_list_add_head(struct source_list *l, struct head *h);
+void source_list_unref(struct source_list *l);                    /* NULL is a no-op */
+struct source_list *source_list_get(struct store *s);             /* one reference, the caller's */
+void source_list_publish(struct store *s, struct source_list *l); /* takes the reference */
 
 /* recover.c: LOCK, damage, replay. Outcome STORE_PARTIAL: something is lost, err says what first.
  */

@@ -50,15 +50,15 @@ static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fpar
     return f;
 }
 
-static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t g)
+static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t frame,
+                         uint32_t g)
 {
-    const struct dict_node *n = VEC(&d->node, struct dict_node, g);
-    uint32_t func = TABLE(&d->frame, struct dict_frame, n->frame)->func;
+    uint32_t func = TABLE(&d->frame, struct dict_frame, frame)->func;
     uint32_t f = function_node(d, t, *VEC(&t->fnode, uint32_t, parent), func), node = t->parent.n;
 
     if (f == NONE || !push_u32(&t->parent, d->pool, parent))
         return NONE;
-    if (!push_u32(&t->frame, d->pool, n->frame)) {
+    if (!push_u32(&t->frame, d->pool, frame)) {
         t->parent.n--;
         return NONE;
     }
@@ -67,7 +67,7 @@ static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, u
         t->frame.n--;
         return NONE;
     }
-    if (!pool_map_put(d->pool, &t->local, g, node)) {
+    if (g && !pool_map_put(d->pool, &t->local, g, node)) {
         t->parent.n--;
         t->frame.n--;
         t->fnode.n--;
@@ -76,13 +76,19 @@ static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, u
     return node;
 }
 
-struct dict_trie *dict_trie_new(struct dict *d, uint32_t svc)
+bool dict_trie_load(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t frame,
+                    uint32_t g)
+{
+    return add_node(d, t, parent, frame, g) != NONE;
+}
+
+struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id)
 {
     struct dict_trie *t = pool_block(d->pool, sizeof *t);
 
     if (!t)
         return NULL;
-    t->id = (struct store_trie_id){.epoch = DICT_EPOCH, .svc = svc};
+    t->id = id;
     vec_init(&t->parent, 4);
     vec_init(&t->frame, 4);
     vec_init(&t->fnode, 4);
@@ -133,7 +139,8 @@ uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *r
             *ret_folded = true;
             return node;
         }
-        node = add_node(d, t, node, path[--n]);
+        g = path[--n];
+        node = add_node(d, t, node, VEC(&d->node, struct dict_node, g)->frame, g);
         if (node == NONE)
             return NONE;
     }

@@ -1,26 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "storage/view_private.h"
 
 #define VIEW_MEM ((size_t)1 << 30)
 
+/* ---- lists of sources ---------------------------------------------------------------------- */
+
+struct source_list *source_list_new(struct epoch *epoch, uint32_t n)
+{
+    struct source_list *l =
+        mem_fail_now() ? NULL : calloc(1, sizeof *l + n * sizeof(struct source_item));
+
+    if (!l)
+        return NULL;
+    atomic_store(&l->refs, 1);
+    epoch_ref(epoch);
+    l->epoch = epoch;
+    return l;
+}
+
+void source_list_add_head(struct source_list *l, struct head *h)
+{
+    head_ref(h);
+    l->item[l->n++] = (struct source_item){.head = h, .epoch = h->epoch->id};
+}
+
+void source_list_unref(struct source_list *l)
+{
+    if (!l || atomic_fetch_sub(&l->refs, 1) > 1)
+        return;
+    for (uint32_t i = 0; i < l->n; i++)
+        head_unref(l->item[i].head);
+    epoch_unref(l->epoch);
+    free(l);
+}
+
+void source_list_publish(struct store *s, struct source_list *l)
+{
+    struct source_list *old;
+
+    mutex_lock(&s->view);
+    old = s->list;
+    s->list = l;
+    mutex_unlock(&s->view);
+    source_list_unref(old);
+}
+
+struct source_list *source_list_get(struct store *s)
+{
+    struct source_list *l;
+
+    mutex_lock(&s->view);
+    l = s->list;
+    atomic_fetch_add(&l->refs, 1);
+    mutex_unlock(&s->view);
+    return l;
+}
+
+/* ---- views --------------------------------------------------------------------------------- */
+
+static void enter(struct source *src)
+{
+    struct pool *p = &src->head->pool;
+
+    pool_enter(&src->head->epoch->pool);
+    mutex_lock(&p->mu);
+    p->readers++;
+    src->snap = src->head->snap;
+    mutex_unlock(&p->mu);
+    src->t = (struct interval){{src->snap.t0}, {src->snap.t1}};
+}
+
 struct store_view *store_view_get(struct store *s)
 {
     struct store_view *v = xcalloc(1, sizeof *v);
-    struct pool *p = &s->head.pool;
+    struct source_list *l;
 
     assert(s->magic == STORE_MAGIC);
     v->s = s;
-    v->h = &s->head;
+    v->names = &s->names;
     mutex_init(&v->mu);
     arena_init(&v->mem, VIEW_MEM);
     map_init(&v->trie, 0);
-    mutex_lock(&p->mu);
-    p->readers++;
-    v->snap = s->head.snap;
-    mutex_unlock(&p->mu);
+    pool_init(&v->pool);
+    pool_enter(&s->names.pool);
+    l = v->list = source_list_get(s);
+    v->epoch = l->epoch;
+    v->n_source = l->n;
+    v->source = xcalloc(l->n, sizeof *v->source);
+    for (uint32_t i = 0; i < l->n; i++) { /* the current head is the last */
+        v->source[i] = (struct source){.head = l->item[i].head,
+                                       .part = l->item[i].part,
+                                       .t = l->item[i].t,
+                                       .epoch = l->item[i].epoch};
+        if (l->item[i].head)
+            enter(&v->source[i]);
+    }
+    v->snap = v->source[l->n - 1].snap.names;
+    v->lsn = v->source[l->n - 1].snap.lsn;
     return v;
 }
 
@@ -28,10 +109,21 @@ struct store_view *store_view_put(struct store_view *v)
 {
     if (!v)
         return NULL;
-    pool_leave(&v->s->head.pool);
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        if (!v->source[i].head)
+            continue;
+        pool_leave(&v->source[i].head->pool);
+        pool_leave(&v->source[i].head->epoch->pool);
+    }
+    pool_leave(&v->s->names.pool);
+    source_list_unref(v->list);
+    table_deinit(&v->target, &v->pool);
+    table_deinit(&v->scope, &v->pool);
+    pool_deinit(&v->pool);
     arena_deinit(&v->mem);
     map_deinit(&v->trie);
     mutex_deinit(&v->mu);
+    free(v->source);
     free(v);
     return NULL;
 }
@@ -46,12 +138,196 @@ void read_arena(const struct store_view *v, struct arena *a)
     arena_init(a, v->s->conf.mem_query);
 }
 
-const struct target_key *target_of(const struct store_view *v, uint32_t target)
+/* ---- what sources have of their own -------------------------------------------------------- */
+
+int source_local(struct store_view *v, const struct source *src, const struct local **ret,
+                 struct local_snap *ret_snap, struct err *err)
 {
-    return target ? &TABLE(&v->h->target, struct head_target, target)->key : NULL;
+    (void)v;
+    (void)err;
+    *ret = &src->head->local;
+    *ret_snap = src->snap.local;
+    return 0;
+}
+
+static bool key_eq(const struct target_key *a, const struct target_key *b)
+{
+    return memcmp(a->host, b->host, sizeof a->host) == 0 && a->pidns == b->pidns &&
+           a->pid == b->pid && a->start.v == b->start.v;
+}
+
+static bool eq_target(const void *entry, const void *key)
+{
+    return key_eq(&((const struct view_target *)entry)->key, key);
+}
+
+static bool eq_scope(const void *entry, const void *key)
+{
+    const struct view_scope *a = entry, *b = key;
+
+    return a->type == b->type && a->labels == b->labels && a->target == b->target;
+}
+
+static uint32_t number_target(struct store_view *v, const struct target_key *key, uint64_t id)
+    REQUIRES(&v->mu)
+{
+    uint32_t i = 0;
+
+    if (!v->target.v.size && !table_init(&v->target, &v->pool, sizeof(struct view_target)))
+        return UINT32_MAX;
+    i = table_find(&v->target, id, key, eq_target);
+    if (i)
+        return i;
+    i = table_add(&v->target, &v->pool, id);
+    if (!i)
+        return UINT32_MAX;
+    TABLE(&v->target, struct view_target, i)->key = *key;
+    TABLE(&v->target, struct view_target, i)->id = id;
+    return i;
+}
+
+uint32_t view_target(struct store_view *v, const struct target_key *key)
+{
+    uint32_t i;
+
+    mutex_lock(&v->mu);
+    i = number_target(v, key, target_id(key));
+    mutex_unlock(&v->mu);
+    return i;
+}
+
+uint32_t view_n_target(struct store_view *v)
+{
+    uint32_t n;
+
+    mutex_lock(&v->mu);
+    n = v->target.v.n ? v->target.v.n : 1;
+    mutex_unlock(&v->mu);
+    return n;
+}
+
+uint32_t view_n_scope(struct store_view *v)
+{
+    uint32_t n;
+
+    mutex_lock(&v->mu);
+    n = v->scope.v.n ? v->scope.v.n : 1;
+    mutex_unlock(&v->mu);
+    return n;
+}
+
+static uint32_t number_scope(struct store_view *v, ptype_id type, uint32_t labels, uint32_t target)
+    REQUIRES(&v->mu)
+{
+    const struct view_scope key = {.type = type, .labels = labels, .target = target};
+    uint32_t field[3] = {type, labels, target}, i;
+    uint64_t hash = hash_bytes(field, sizeof field);
+    struct view_scope *e;
+
+    if (!v->scope.v.size && !table_init(&v->scope, &v->pool, sizeof(struct view_scope)))
+        return UINT32_MAX;
+    i = table_find(&v->scope, hash, &key, eq_scope);
+    if (i)
+        return i;
+    i = table_add(&v->scope, &v->pool, hash);
+    if (!i)
+        return UINT32_MAX;
+    e = TABLE(&v->scope, struct view_scope, i);
+    e->type = type;
+    e->labels = labels;
+    e->target = target;
+    return i;
+}
+
+static bool number_all_targets(struct store_view *v, struct opened *o, struct arena *arena)
+{
+    bool ok = true;
+
+    o->target = arena_array(arena, uint32_t, o->n.target);
+    if (!o->target)
+        return false;
+    mutex_lock(&v->mu);
+    for (uint32_t i = 1; ok && i < o->n.target; i++) {
+        const struct local_target *t = TABLE(&o->local->target, struct local_target, i);
+
+        o->target[i] = number_target(v, &t->key, t->id);
+        ok = o->target[i] != UINT32_MAX;
+    }
+    mutex_unlock(&v->mu);
+    return ok;
+}
+
+static bool touches(struct interval t, const struct interval *range, uint32_t n)
+{
+    bool yes = false;
+
+    for (uint32_t i = 0; i < n; i++)
+        yes |= intervals_touch(t, range[i]);
+    return yes;
+}
+
+int view_open(struct store_view *v, const struct interval *range, uint32_t n, struct arena *arena,
+              struct opened **ret, struct err *err)
+{
+    struct opened *o = arena_array(arena, struct opened, v->n_source);
+
+    if (!o)
+        return no_memory(err);
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        int r;
+
+        if (!touches(v->source[i].t, range, n))
+            continue;
+        r = source_local(v, &v->source[i], &o[i].local, &o[i].n, err);
+        if (r == -ENOMEM)
+            return r;
+        o[i].damaged = r != 0;
+        if (r == 0 && !number_all_targets(v, &o[i], arena))
+            return no_memory(err);
+    }
+    *ret = o;
+    return 0;
+}
+
+int view_open_scopes(struct store_view *v, struct opened *o, struct arena *arena, struct err *err)
+{
+    bool ok = true;
+
+    for (uint32_t k = 0; ok && k < v->n_source; k++) {
+        if (!o[k].local)
+            continue;
+        o[k].scope = arena_array(arena, uint32_t, o[k].n.scope);
+        if (!o[k].scope)
+            return no_memory(err);
+        mutex_lock(&v->mu);
+        for (uint32_t i = 1; ok && i < o[k].n.scope; i++) {
+            const struct local_scope *sc = TABLE(&o[k].local->scope, struct local_scope, i);
+
+            o[k].scope[i] = number_scope(v, sc->type, sc->labels, o[k].target[sc->target]);
+            ok = o[k].scope[i] != UINT32_MAX;
+        }
+        mutex_unlock(&v->mu);
+    }
+    return ok ? 0 : no_memory(err);
+}
+
+struct epoch *view_epoch(struct store_view *v, uint32_t id, struct err *err)
+{
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        if (v->source[i].head && v->source[i].epoch == id)
+            return v->source[i].head->epoch;
+    }
+    (void)err_set(err, -ENOENT, "no epoch %u", id);
+    return NULL;
 }
 
 /* ---- tries, frames, functions -------------------------------------------------------------- */
+
+struct trie_at {
+    struct trie_at *next; /* of another epoch */
+    uint32_t epoch;
+    struct store_trie t;
+};
 
 /* The bits share words with nodes that are still to come, so they are copied. */
 static uint64_t *copy_bits(struct store_view *v, const struct dict_trie *t, uint32_t n)
@@ -64,13 +340,16 @@ static uint64_t *copy_bits(struct store_view *v, const struct dict_trie *t, uint
     return bits;
 }
 
-static struct store_trie *look_up(struct store_view *v, uint32_t at) REQUIRES(&v->mu)
+static struct trie_at *look_up(struct store_view *v, const struct dict_trie *t,
+                               struct trie_at *next) REQUIRES(&v->mu)
 {
-    const struct dict_trie *t = head_trie(v->h, at);
-    struct store_trie *r = arena_new(&v->mem, struct store_trie);
+    struct trie_at *at = arena_new(&v->mem, struct trie_at);
+    struct store_trie *r = &at->t;
 
-    if (!r)
+    if (!at)
         return NULL;
+    at->next = next;
+    at->epoch = t->id.epoch;
     r->n = atomic_load_explicit(&t->n, memory_order_acquire);
     r->n_fnode = atomic_load_explicit(&t->n_fnode, memory_order_acquire);
     r->parent = vec_at(&t->parent, 0);
@@ -79,54 +358,72 @@ static struct store_trie *look_up(struct store_view *v, uint32_t at) REQUIRES(&v
     r->fparent = vec_at(&t->fparent, 0);
     r->func = vec_at(&t->func, 0);
     r->again = copy_bits(v, t, r->n_fnode);
-    if (!r->again || map_put(&v->trie, at, (uintptr_t)r) == MAP_FULL)
+    return r->again ? at : NULL;
+}
+
+static const struct trie_at *trie_at(struct store_view *v, const struct dict_trie *t)
+    REQUIRES(&v->mu)
+{
+    struct trie_at *at, *new;
+    uint64_t *slot;
+
+    if (map_at(&v->trie, (uint64_t)t->id.svc << 32 | t->id.sub, &slot) == MAP_FULL)
         return NULL;
-    return r;
+    for (at = (struct trie_at *)(uintptr_t)*slot; at; at = at->next) { // NOLINT
+        if (at->epoch == t->id.epoch)
+            return at;
+    }
+    new = look_up(v, t, (struct trie_at *)(uintptr_t)*slot); // NOLINT
+    if (new)
+        *slot = (uintptr_t) new;
+    return new;
 }
 
 int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie *ret,
                struct err *err)
 {
-    struct store_trie *t;
-    uint64_t found;
-    uint32_t at;
+    struct epoch *e = view_epoch(v, id.epoch, err);
+    const struct dict_trie *t = e && id.svc < v->snap.svc ? epoch_find(e, id.svc, id.sub) : NULL;
+    const struct trie_at *at;
 
-    if (id.epoch != DICT_EPOCH || id.sub != 0 || id.svc == 0 || id.svc >= v->snap.svc)
+    if (!e)
+        return err ? err->code : -ENOENT;
+    if (!t)
         return err_set(err, -ENOENT, "no trie %u/%u/%u", id.epoch, id.svc, id.sub);
-    at = TABLE(&v->h->svc, struct head_svc, id.svc)->trie;
     mutex_lock(&v->mu);
-    t = map_get(&v->trie, at, &found) ? (struct store_trie *)(uintptr_t)found // NOLINT
-                                      : look_up(v, at);
-    if (t)
-        *ret = *t;
+    at = trie_at(v, t);
+    if (at)
+        *ret = at->t;
     mutex_unlock(&v->mu);
-    return t ? 0 : err_set(err, -ENOMEM, "trie: the dictionary pool is full");
+    return at ? 0 : err_set(err, -ENOMEM, "trie: the dictionary pool is full");
 }
 
 int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct store_frame *ret,
                 struct err *err)
 {
-    const struct head *h = v->h;
+    const struct epoch *e = view_epoch(v, epoch, err);
+    const struct dict *d = e ? &e->dict : NULL;
     const struct dict_frame *f;
 
+    if (!d)
+        return err ? err->code : -ENOENT;
     /* not by the snapshot: a trie may be younger than it */
-    if (epoch != DICT_EPOCH ||
-        frame >= atomic_load_explicit(&h->dict.n_frame, memory_order_acquire))
+    if (frame >= atomic_load_explicit(&d->n_frame, memory_order_acquire))
         return err_set(err, -ENOENT, "no frame %u in epoch %u", frame, epoch);
     if (frame == 0) {
         *ret = (struct store_frame){};
         return 0;
     }
-    f = TABLE(&h->dict.frame, struct dict_frame, frame);
+    f = TABLE(&d->frame, struct dict_frame, frame);
     *ret = (struct store_frame){.kind = f->kind,
                                 .flags = f->flags,
                                 .func = f->func,
-                                .name = head_str(h, f->name),
-                                .file = head_str(h, f->file),
+                                .name = dict_str(d, f->name),
+                                .file = dict_str(d, f->file),
                                 .start_line = f->start_line,
                                 .line = f->line,
-                                .bin = head_str(h, f->bin),
-                                .bin_id = head_str(h, f->bin_id),
+                                .bin = dict_str(d, f->bin),
+                                .bin_id = dict_str(d, f->bin_id),
                                 .bin_id_kind = f->id_kind,
                                 .addr = f->addr};
     return 0;
@@ -135,21 +432,24 @@ int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct sto
 int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store_func *ret,
                struct err *err)
 {
-    const struct head *h = v->h;
+    const struct epoch *e = view_epoch(v, epoch, err);
+    const struct dict *d = e ? &e->dict : NULL;
     const struct dict_func *f;
 
-    if (epoch != DICT_EPOCH || func >= atomic_load_explicit(&h->dict.n_func, memory_order_acquire))
+    if (!d)
+        return err ? err->code : -ENOENT;
+    if (func >= atomic_load_explicit(&d->n_func, memory_order_acquire))
         return err_set(err, -ENOENT, "no function %u in epoch %u", func, epoch);
     if (func == 0) {
         *ret = (struct store_func){.key = func_key((struct str){}, (struct str){})};
         return 0;
     }
-    f = TABLE(&h->dict.func, struct dict_func, func);
+    f = TABLE(&d->func, struct dict_func, func);
     *ret = (struct store_func){.kind = f->kind,
-                               .scope = head_str(h, f->scope),
-                               .name = head_str(h, f->name),
-                               .file = head_str(h, f->file),
-                               .bin = head_str(h, f->bin),
+                               .scope = dict_str(d, f->scope),
+                               .name = dict_str(d, f->name),
+                               .file = dict_str(d, f->file),
+                               .bin = dict_str(d, f->bin),
                                .key = f->key};
     return 0;
 }

@@ -6,29 +6,106 @@
 #include "base/err.h"
 #include "storage/store_private.h"
 
-/* A moment of the head, and what was looked up in it. snap and s do not change; the rest is under
- * mu: one view may be read by several threads. */
-struct store_view {
-    struct store *s;
-    const struct head *h;
-    struct head_snap snap;
-    struct mutex mu;
-    struct arena mem; /* tries' bits */
-    struct map trie;  /* index in head.trie -> struct store_trie * */
+/*
+ * A moment of the store: a counted list of sources (parts, then heads, oldest first) and what each
+ * head had published. Nothing in it changes but what is looked up on demand, under mu; one view may
+ * be read by several threads.
+ *
+ * Ids: series, services, types and label sets are the store's (names). Threads, targets, scopes and
+ * records are of one source; view_target() and view_scope() number those that are equal in several
+ * sources alike, for as long as the view.
+ */
+struct part; /* part_private.h */
+
+struct source {
+    struct head *head;     /* current or frozen; NULL: a part */
+    struct head_snap snap; /* of the head */
+    struct part *part;
+    struct interval t; /* all that it holds lies in [t0, t1); t0 >= t1: nothing */
+    uint32_t epoch;
 };
 
-/*
- * What a selector picks in a view. Bitmaps; NULL: all.
- *   series   by series id; bit 0 is never set
- *   thread   by thread id: pid, tid, thread, target
- *   target   by target id, the same conditions as far as they are about targets (for evidence)
- *   cpu      by index in head.cpu
- */
-struct selection {
-    uint64_t *series, *thread, *target, *cpu;
-    uint64_t n_series, n_overflow;
-    int32_t none_by;
+/* One more use of the list is one reference; the items are held by it. */
+struct source_item {
+    struct head *head;
+    struct part *part;
+    struct interval t; /* of a part */
+    uint32_t epoch;
 };
+
+struct source_list {
+    _Atomic uint32_t refs;
+    struct epoch *epoch; /* the current one */
+    uint32_t n;
+    struct source_item item[];
+};
+
+struct view_target {
+    struct link link;
+    struct target_key key;
+    uint64_t id;
+};
+
+struct view_scope {
+    struct link link;
+    ptype_id type;
+    uint32_t labels, target; /* label set; number of view_target */
+};
+
+struct store_view {
+    struct store *s;
+    struct source_list *list;
+    const struct names *names;
+    struct names_snap snap; /* of names */
+    uint64_t lsn;           /* all up to it is in the view, nothing beyond */
+    struct epoch *epoch;    /* the current one of the list */
+    uint32_t n_source;
+    struct source *source;
+
+    struct mutex mu;
+    struct arena mem;    /* tries' bits */
+    struct map trie;     /* trie id -> struct store_trie * */
+    struct pool pool;    /* of the next two */
+    struct table target; /* struct view_target */
+    struct table scope;  /* struct view_scope */
+};
+
+/* What a source has beside rows. Lives as long as the view.
+ *   errors  -ENOMEM, -EIO, -EBADMSG: the part cannot be read */
+[[nodiscard]] int source_local(struct store_view *v, const struct source *src,
+                               const struct local **ret, struct local_snap *ret_snap,
+                               struct err *err);
+
+/*
+ * The sources that hold something in one of n ranges, opened for one read. Entry i is source i of
+ * the view; local NULL: not touched, or it could not be read (then `damaged` is set and the answer
+ * is STORE_PARTIAL).
+ */
+struct opened {
+    const struct local *local;
+    struct local_snap n;
+    uint32_t *target; /* local target -> number in the view; [0] = 0 */
+    uint32_t *scope;  /* local scope -> number in the view; view_open_scopes() */
+    bool damaged;
+};
+[[nodiscard]] int view_open(struct store_view *v, const struct interval *range, uint32_t n,
+                            struct arena *arena, struct opened **ret, struct err *err);
+[[nodiscard]] int view_open_scopes(struct store_view *v, struct opened *o, struct arena *arena,
+                                   struct err *err);
+/* Numbers from 1; UINT32_MAX: memory is short. Takes mu. */
+uint32_t view_target(struct store_view *v, const struct target_key *key);
+uint32_t view_scope(struct store_view *v, ptype_id type, uint32_t labels, uint32_t target);
+uint32_t view_n_target(struct store_view *v); /* entry 0 included */
+uint32_t view_n_scope(struct store_view *v);
+
+/* Is the epoch (of the view's sources) at hand? NULL: no, err says why. Lives as long as the view.
+ */
+struct epoch *view_epoch(struct store_view *v, uint32_t id, struct err *err);
+
+static inline bool intervals_touch(struct interval a, struct interval b)
+{
+    return a.t0.v < b.t1.v && b.t0.v < a.t1.v;
+}
 
 static inline bool bit_get(const uint64_t *v, uint32_t i)
 {
@@ -38,6 +115,31 @@ static inline bool bit_get(const uint64_t *v, uint32_t i)
 static inline void bit_set(uint64_t *v, uint32_t i)
 {
     v[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+/*
+ * What a selector picks in a view. Bitmaps; NULL: all.
+ *   series   by series id; bit 0 is never set
+ * and, per source, only where a matcher named an attribute:
+ *   thread   by thread id: pid, tid, thread, target
+ *   target   by target id, the same conditions as far as they are about targets (for evidence)
+ *   cpu      by number + 1
+ */
+struct attr_bits {
+    uint64_t *thread, *target, *cpu;
+};
+
+struct selection {
+    uint64_t *series;
+    uint64_t n_series, n_overflow;
+    int32_t none_by;
+    struct attr_bits *source; /* by index of the source; NULL: all of each */
+    bool by_attr;             /* an attribute was named */
+};
+
+static inline struct attr_bits selection_bits(const struct selection *sel, uint32_t source)
+{
+    return sel->source ? sel->source[source] : (struct attr_bits){};
 }
 
 enum attr {
@@ -50,46 +152,47 @@ enum attr {
 };
 
 enum attr attr_of(struct str name);
-/* Text of an attribute; buf holds at least 24 bytes and is what it may point to. */
-struct str attr_text(const struct store_view *v, enum attr attr, uint32_t thread, uint32_t cpu,
+/* Text of an attribute of a row; cpu: number + 1. buf is what it may point to. */
+struct str attr_text(const struct local *l, enum attr attr, uint32_t thread, uint32_t cpu,
                      char buf[static 24]);
 /* pid and target alone; a number. */
-struct str attr_text_target(const struct store_view *v, enum attr attr, uint32_t target,
+struct str attr_text_target(const struct local *l, enum attr attr, uint32_t target,
                             char buf[static 24]);
 struct str attr_number(char buf[static 24], uint64_t v);
-/* Value of a label, {NULL, 0} if the set lacks it. */
-struct str label_of(const struct store_view *v, uint32_t set, struct str name, uint32_t *ret_text);
+/* Value of a label, {NULL, 0} if the set lacks it. *ret_text: text of names. */
+struct str label_of(const struct names *n, uint32_t set, struct str name, uint32_t *ret_text);
 
 /* NULL: the host. */
-const struct target_key *target_of(const struct store_view *v, uint32_t target);
+static inline const struct target_key *target_of(const struct local *l, uint32_t target)
+{
+    return target ? &TABLE(&l->target, struct local_target, target)->key : NULL;
+}
 
-/* arena: temporary, the caller's. errors: -ENOMEM, and what a matcher said. */
-[[nodiscard]] int select_series(const struct store_view *v, const struct store_selector *sel,
-                                struct arena *arena, struct selection *ret, struct err *err);
+/*
+ * o: from view_open(), for the range that is asked for. arena: temporary, the caller's.
+ *   errors: -ENOMEM, and what a matcher said
+ */
+[[nodiscard]] int select_series(struct store_view *v, const struct store_selector *sel,
+                                const struct opened *o, struct arena *arena, struct selection *ret,
+                                struct err *err);
 
-/* Walk rows of the view that a selection takes, in range, group by group, in stored order.
- * Columns of c may be NULL (head_chunk). */
+/* Walk rows of the view that a selection takes, in range, source by source, in stored order.
+ * Thread is of the source; cpu is number + 1. */
 struct row_at {
-    const struct head_group *g;
-    const struct head_chunk *c;
-    uint32_t i;
+    uint32_t source;
+    ptype_id type;
+    uint32_t series, thread, cpu;
     int64_t ms;
 };
 typedef bool row_fn(void *ctx, const struct row_at *row);
 
-/* type PTYPE_NONE: all. False: fn ended it. */
-bool each_row(const struct store_view *v, ptype_id type, const struct selection *sel,
-              struct interval range, row_fn *fn, void *ctx);
+/* type PTYPE_NONE: all. 0, -ECANCELED where fn ended it, STORE_PARTIAL, -ENOMEM. */
+[[nodiscard]] int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
+                           struct interval range, row_fn *fn, void *ctx, struct err *err);
 
-/* Records of one scope that lie in the view, newest first in the order of arrival. */
-const struct head_cover *cover_last(const struct store_view *v, const struct head_scope *sc,
-                                    uint32_t *ret_i);
-const struct head_cover *cover_prev(const struct store_view *v, const struct head_cover *c,
-                                    uint32_t *ret_i);
-
-/* Does the scope cover a selected series? */
-bool scope_selected(const struct store_view *v, const struct head_scope *sc,
-                    const struct selection *sel);
+/* Does the scope cover a selected series? memo: of the caller, for one selection; begins empty. */
+bool scope_selected(const struct store_view *v, const struct local_scope *sc, uint32_t source,
+                    const struct selection *sel, struct map *memo);
 
 /* Temporary memory of a read: the pool of queries. */
 void read_arena(const struct store_view *v, struct arena *a);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "storage/dict_private.h"
+#include "storage/names_private.h"
 #include "tests/lib/testing.h"
 
 static void begin(struct pool *p, struct dict *d, uint32_t max_nodes)
@@ -19,50 +20,51 @@ static void end(struct pool *p, struct dict *d)
 static void test_texts(void **state)
 {
     struct pool p;
-    struct dict d;
+    struct texts x;
     uint32_t a, b;
 
     (void)state;
-    begin(&p, &d, 100);
-    assert_int_equal(dict_text(&d, (struct str){NULL, 0}), 0);
-    a = dict_text(&d, STR("a\0b"));
-    b = dict_text(&d, STR("a"));
+    pool_init(&p);
+    assert_true(texts_init(&x, &p, 99));
+    assert_int_equal(text_id(&x, (struct str){NULL, 0}), 0);
+    a = text_id(&x, STR("a\0b"));
+    b = text_id(&x, STR("a"));
     assert_true(a != b && a && b);
-    assert_int_equal(dict_text(&d, STR("a\0b")), a);
-    assert_str(dict_str(&d, a), STR("a\0b"));
-    end(&p, &d);
+    assert_int_equal(text_id(&x, STR("a\0b")), a);
+    assert_str(text_of(&x, a), STR("a\0b"));
+    texts_deinit(&x);
+    pool_deinit(&p);
 }
 
 /* By name, the later of two wins, an empty value is none. */
 static void test_label_sets(void **state)
 {
-    struct pool p;
-    struct dict d;
+    struct names n;
     uint32_t x, y, z, one, two, empty, set;
-    const struct dict_labels *l;
+    const struct names_labels *l;
 
     (void)state;
-    begin(&p, &d, 100);
-    x = dict_text(&d, STR("x"));
-    y = dict_text(&d, STR("y"));
-    z = dict_text(&d, STR("z"));
-    one = dict_text(&d, STR("1"));
-    two = dict_text(&d, STR("2"));
-    set = dict_label_set(&d, 5, (uint32_t[]){z, one, x, one, y, two, x, two, z, 0});
-    l = TABLE(&d.labels, struct dict_labels, set);
+    assert_true(names_init(&n, 99));
+    x = text_id(&n.text, STR("x"));
+    y = text_id(&n.text, STR("y"));
+    z = text_id(&n.text, STR("z"));
+    one = text_id(&n.text, STR("1"));
+    two = text_id(&n.text, STR("2"));
+    set = names_label_set(&n, 5, (uint32_t[]){z, one, x, one, y, two, x, two, z, 0});
+    l = names_labels(&n, set);
     assert_int_equal(l->n, 2);
     assert_str(l->v[0].name, STR("x"));
     assert_str(l->v[0].value, STR("2"));
     assert_str(l->v[1].name, STR("y"));
-    assert_int_equal(dict_label_set(&d, 2, (uint32_t[]){y, two, x, two}), set);
-    empty = dict_label_set(&d, 1, (uint32_t[]){x, 0});
+    assert_int_equal(names_label_set(&n, 2, (uint32_t[]){y, two, x, two}), set);
+    empty = names_label_set(&n, 1, (uint32_t[]){x, 0});
     assert_int_equal(empty, 0);
-    one = dict_label_set(&d, 1, (uint32_t[]){y, two});
-    l = TABLE(&d.labels, struct dict_labels, set);
-    assert_true(dict_labels_within(TABLE(&d.labels, struct dict_labels, one), l));
-    assert_true(dict_labels_within(TABLE(&d.labels, struct dict_labels, 0), l));
-    assert_false(dict_labels_within(l, TABLE(&d.labels, struct dict_labels, one)));
-    end(&p, &d);
+    one = names_label_set(&n, 1, (uint32_t[]){y, two});
+    l = names_labels(&n, set);
+    assert_true(names_labels_within(names_labels(&n, one), l));
+    assert_true(names_labels_within(names_labels(&n, 0), l));
+    assert_false(names_labels_within(l, names_labels(&n, one)));
+    names_deinit(&n);
 }
 
 /* A chain of n nodes, all of one function. */
@@ -113,7 +115,7 @@ static void test_deep(void **state)
     assert_int_equal(ids[CHAIN] & ~DICT_FOLDED, ids[DICT_DEPTH]);
     assert_true(dict_knows(&d, 1000 + DICT_DEPTH));
     assert_false(dict_knows(&d, 1000 + CHAIN));
-    t = dict_trie_new(&d, 1);
+    t = dict_trie_new(&d, (struct store_trie_id){.epoch = 1, .svc = 1});
     assert_non_null(t);
     leaf = dict_trie_node(&d, t, ids[DICT_DEPTH], &folded);
     assert_int_equal(leaf, DICT_DEPTH);
@@ -138,7 +140,7 @@ static void test_full(void **state)
     (void)state;
     begin(&p, &d, 10);
     chain(&d, 50);
-    t = dict_trie_new(&d, 1);
+    t = dict_trie_new(&d, (struct store_trie_id){.epoch = 1, .svc = 1});
     assert_non_null(t);
     assert_int_equal(dict_trie_node(&d, t, ids[50], &folded), 9);
     assert_true(folded);

@@ -21,7 +21,7 @@ static int like_prefix(void *ctx, struct str value, struct err *err)
     return str_starts(value, *(struct str *)ctx);
 }
 
-static struct str text_of(const struct orow *r, struct str name, char buf[24])
+static struct str value_text(const struct orow *r, struct str name, char buf[24])
 {
     int n = 0;
 
@@ -48,7 +48,7 @@ static bool takes(const struct question *q, const struct orow *r)
         return false;
     for (uint32_t i = 0; i < q->n; i++) {
         const struct store_matcher *m = &q->m[i];
-        struct str v = text_of(r, m->name, buf);
+        struct str v = value_text(r, m->name, buf);
         bool eq = m->op >= STORE_LIKE ? str_starts(v, m->value) : str_eq(v, m->value);
 
         if (eq != (m->op == STORE_EQ || m->op == STORE_LIKE))
@@ -197,8 +197,9 @@ static void check_groups(struct store_view *v, const struct oracle *o, const str
 
         for (uint32_t i = 0; i < o->n; i++) {
             if (takes(ask, &o->v[i]) &&
-                str_eq(text_of(&o->v[i], q.by[0], buf), answer.group[g].value[0]) &&
-                (q.n_by < 2 || str_eq(text_of(&o->v[i], q.by[1], buf), answer.group[g].value[1])))
+                str_eq(value_text(&o->v[i], q.by[0], buf), answer.group[g].value[0]) &&
+                (q.n_by < 2 ||
+                 str_eq(value_text(&o->v[i], q.by[1], buf), answer.group[g].value[1])))
                 want += o->v[i].value;
         }
         assert_true(s.value[0][g][0] == want);

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "bench/bench_store.h"
+#include "server/api.h"
+#include "server/msg.h"
+
+#define BUCKETS ((size_t)(DATA_SPAN_MS / DATA_BUCKET))
+
+const char *const question_name[QUESTIONS] = {
+    [Q_ONE] = "one",         [Q_ALL] = "all",         [Q_MERGED] = "merged",
+    [Q_ONE_SUM] = "one_sum", [Q_ALL_SUM] = "all_sum", [Q_ALL_RAW] = "all_raw",
+    [Q_CUT_ONE] = "cut_one", [Q_CUT] = "cut",         [Q_SERIES] = "series",
+};
+
+/* ---- through the API ------------------------------------------------------------------------- */
+
+void bench_get(struct bench *b, const char *path, const struct bench_param *p, uint32_t n,
+               struct msg_reply *reply)
+{
+    struct msg_param param[8];
+    struct msg_request q = {.method = STR("GET"),
+                            .path = str_c(path),
+                            .n_param = n,
+                            .param = param,
+                            .accept = STR("application/json"),
+                            .now = {atomic_load(&b->now)}};
+
+    for (uint32_t i = 0; i < n; i++)
+        param[i] = (struct msg_param){str_c(p[i].name), str_c(p[i].value)};
+    *reply = (struct msg_reply){};
+    api_handle(b->api, &q, reply);
+    if (reply->status != 200)
+        data_die("%s: status %d: %.*s", path, reply->status, STR_ARG(buf_view(&reply->body)));
+}
+
+static void flame(struct bench *b, enum question q, uint32_t service, struct msg_reply *reply)
+{
+    char from[40], to[40], selector[64];
+    struct bench_param p[8] = {{"q", selector}, {"from", from}, {"to", to}};
+    uint32_t n = 3;
+
+    (void)real_ns_format(b->hour, from);
+    (void)real_ns_format((real_ns){b->hour.v + DATA_SPAN_MS * NS_PER_MS}, to);
+    (void)snprintf(selector, sizeof selector, "cpu");
+    if (q == Q_ONE)
+        (void)snprintf(selector, sizeof selector, "cpu{service=\"svc%03u\"}", service);
+    if (q == Q_ALL) {
+        p[n++] = (struct bench_param){"by", "service"};
+        p[n++] = (struct bench_param){"groups", "200"};
+    }
+    bench_get(b, "/api/v1/flamegraph", p, n, reply);
+}
+
+/* ---- through the store ----------------------------------------------------------------------- */
+
+void acc_free(struct acc *a)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        free(a->trie[i].sum);
+        free(a->trie[i].count);
+    }
+    free(a->trie);
+    free(a->series);
+    map_deinit(&a->index);
+    *a = (struct acc){};
+}
+
+struct scan {
+    struct acc *a;
+    struct store_view *view;
+};
+
+static bool same(struct store_trie_id a, struct store_trie_id b)
+{
+    return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
+}
+
+static struct acc_trie *acc_at(struct scan *s, struct store_trie_id id)
+{
+    struct acc *a = s->a;
+    struct acc_trie *t = a->n ? &a->trie[a->last] : NULL;
+    uint64_t *slot, key = hash_mix((uint64_t)id.epoch << 48 ^ (uint64_t)id.sub << 32 ^ id.svc);
+    struct store_trie trie = {};
+    struct err err = {};
+
+    if (t && same(t->id, id))
+        return t;
+    for (;; key++) {
+        if (map_at(&a->index, key, &slot) == MAP_FULL)
+            data_die("out of memory");
+        if (*slot == 0)
+            break;
+        a->last = (uint32_t)*slot - 1;
+        if (same(a->trie[a->last].id, id))
+            return &a->trie[a->last];
+    }
+    if (a->n == a->room) {
+        a->room = a->room ? 2 * a->room : 256;
+        a->trie = realloc(a->trie, a->room * sizeof *a->trie);
+        if (!a->trie)
+            data_die("out of memory");
+    }
+    if (store_trie(s->view, id, &trie, &err) < 0)
+        bench_die("trie", &err);
+    t = &a->trie[a->n];
+    *t = (struct acc_trie){id, trie.n, data_alloc(trie.n, 8), data_alloc(trie.n, 8)};
+    a->last = a->n++;
+    *slot = a->n;
+    return t;
+}
+
+static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
+{
+    struct scan *scan = ctx;
+    struct acc_trie *t = acc_at(scan, s->trie);
+
+    (void)worker;
+    if (!s->sum.v)
+        data_die("sums of 128 bits where 64 are enough");
+    for (uint32_t i = 0; i < s->n; i++) {
+        t->sum[s->node[i]] += s->sum.v[i];
+        t->count[s->node[i]] += s->count[i];
+        scan->a->observations += s->count[i];
+    }
+    return true;
+}
+
+static bool on_bucket(void *ctx, uint32_t worker, const struct store_share *s)
+{
+    struct acc *a = ((struct scan *)ctx)->a;
+
+    (void)worker;
+    for (uint32_t i = 0; i < s->n; i++) {
+        a->series[s->group * BUCKETS + s->bucket] += s->sum.v[i];
+        a->observations += s->count[i];
+    }
+    return true;
+}
+
+static void scan_reset(struct acc *a, bool series)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        memset(a->trie[i].sum, 0, a->trie[i].n * sizeof *a->trie[i].sum);
+        memset(a->trie[i].count, 0, a->trie[i].n * sizeof *a->trie[i].count);
+    }
+    if (series && !a->series)
+        a->series = data_alloc((DATA_SERIES + 1) * BUCKETS, sizeof *a->series);
+    if (a->series)
+        memset(a->series, 0, (DATA_SERIES + 1) * BUCKETS * sizeof *a->series);
+    a->observations = 0;
+}
+
+/* The hosts as groups, so that the series come in the workload's order. */
+static void ask_series(struct store_query *q, struct store_group *group, char text[][8])
+{
+    for (uint32_t h = 0; h < BENCH_HOSTS; h++) {
+        (void)snprintf(text[h], sizeof text[h], "host-%u", h);
+        group[h].value[0] = str_c(text[h]);
+    }
+    q->want = STORE_TOTALS;
+    q->bucket_ns = DATA_BUCKET * NS_PER_MS;
+    q->n_by = 1;
+    q->by[0] = STR("host");
+    q->n_group = BENCH_HOSTS;
+    q->group = group;
+}
+
+static void scan(struct bench *b, enum question q, uint32_t service, struct acc *a)
+{
+    const bool one = q == Q_ONE_SUM || q == Q_CUT_ONE || q == Q_SERIES;
+    char text[16], host[BENCH_HOSTS][8];
+    struct store_group group[BENCH_HOSTS] = {};
+    struct store_matcher m = {.name = STR("service"), .op = STORE_EQ};
+    struct scan s = {.a = a, .view = store_view_get(b->store)};
+    struct store_sink sink = {.share = q == Q_SERIES ? on_bucket : on_share, .ctx = &s};
+    struct store_query sq = {.n_side = 1,
+                             .side[0] = {.sel = {.type = PTYPE_CPU, .n = one, .matcher = &m},
+                                         .range = {b->hour, b->hour}},
+                             .want = STORE_STACKS,
+                             .mem_max = UINT64_C(4) << 30};
+    struct store_answer answer = {};
+    struct arena arena;
+    struct err err = {};
+    int r;
+
+    sq.side[0].range.t1.v += DATA_SPAN_MS * NS_PER_MS;
+    if (q == Q_CUT || q == Q_CUT_ONE) {
+        sq.side[0].range.t1.v = b->hour.v + DATA_CUT1 * NS_PER_MS;
+        sq.side[0].range.t0.v = b->hour.v + DATA_CUT0 * NS_PER_MS;
+    }
+    (void)snprintf(text, sizeof text, "svc%03u", service);
+    m.value = str_c(text);
+    if (q == Q_ALL_RAW) {
+        m = (struct store_matcher){.name = STR("host"), .op = STORE_NE, .value = STR("host-9")};
+        sq.side[0].sel.n = 1;
+    }
+    if (q == Q_SERIES)
+        ask_series(&sq, group, host);
+    arena_init(&arena, 64 << 20);
+    sq.arena = &arena;
+    scan_reset(a, q == Q_SERIES);
+    r = store_scan(s.view, &sq, &sink, &answer, &err);
+    if (r < 0)
+        bench_die("scan", &err);
+    if (r > 0)
+        data_die("scan: outcome %d, something could not be read", r);
+    arena_deinit(&arena);
+    (void)store_view_put(s.view);
+}
+
+void bench_ask(struct bench *b, enum question q, uint32_t service, struct acc *a,
+               struct msg_reply *reply)
+{
+    if (q <= Q_MERGED)
+        flame(b, q, service, reply);
+    else
+        scan(b, q, service, a);
+}

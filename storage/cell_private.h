@@ -8,7 +8,7 @@
  * planes, rank coding. Pure functions; any thread, a coder belongs to one.
  *
  *   varint  LEB128, shortest form only, at most 10 bytes; signed numbers as zigzag
- *   cell    codec u8, raw length varint, stored length varint, bytes
+ *   cell    codec u8 (enum cell_codec), raw length varint, stored length varint, bytes
  *   planes  u8 width, then for each byte of the numbers, lowest first, a cell
  *   rank    numbers below d <= 65,536 in two planes: what is common gets a byte of its own
  */
@@ -27,7 +27,7 @@ enum cell_level {
 /* zstd's working memory, made at first use. A zeroed one is empty. */
 struct cell_coder {
     void *pack, *unpack;
-    struct buf tmp;
+    struct buf tmp, plane;
     bool no_memory; /* tells a NULL for want of memory from one for damage; stays set */
 };
 
@@ -36,7 +36,17 @@ void cell_coder_deinit(struct cell_coder *c);
 
 /* ---- bytes out: failures stay in the buf ---- */
 
+#define CELL_VARINT_MAX 10
+
 void cell_varint(struct buf *b, uint64_t v);
+/* The same into room for CELL_VARINT_MAX bytes; returns the end. */
+static inline uint8_t *cell_varint_to(uint8_t *p, uint64_t v)
+{
+    for (; v >= 0x80; v >>= 7)
+        *p++ = (uint8_t)(v | 0x80);
+    *p++ = (uint8_t)v;
+    return p;
+}
 static inline uint64_t cell_zigzag(int64_t v)
 {
     return (uint64_t)v << 1 ^ (uint64_t)(v >> 63);
@@ -65,7 +75,9 @@ struct cell_in {
 
 static inline struct cell_in cell_in(const void *p, size_t n)
 {
-    return (struct cell_in){p, (const uint8_t *)p + n, false};
+    const uint8_t *from = p ? p : (const void *)"";
+
+    return (struct cell_in){from, from + (p ? n : 0), false};
 }
 static inline bool cell_at_end(const struct cell_in *in)
 {
@@ -85,9 +97,11 @@ const uint8_t *cell_read(struct cell_coder *c, uint32_t codec, const uint8_t *st
 /* What cell_put wrote, at most max bytes raw. */
 const uint8_t *cell_get(struct cell_coder *c, struct cell_in *in, size_t max, struct buf *scratch,
                         size_t *ret_n);
-/* What cell_put_planes wrote; width above 8: false. */
+/* What cell_put_planes wrote; width above 8: false. _wide: what either wrote, two words each. */
 [[nodiscard]] bool cell_get_planes(struct cell_coder *c, struct cell_in *in, uint32_t n,
                                    uint64_t *ret, struct buf *scratch);
+[[nodiscard]] bool cell_get_planes_wide(struct cell_coder *c, struct cell_in *in, uint32_t n,
+                                        uint64_t (*ret)[2], struct buf *scratch);
 
 /* ---- rank coding ---- */
 

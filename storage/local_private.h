@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/arena.h"
 #include "base/sample.h"
 #include "storage/names_private.h"
 
@@ -162,29 +161,3 @@ static inline const struct local_cover *local_cover_last(const struct local *l, 
     *ret_i = i - 1;
     return VEC(&l->cover, struct local_cover, i - 1);
 }
-
-/*
- * Copying from one source's tables into another's (a seal: by hours; compaction: parts into one):
- * whatever is copied brings what it refers to, once. Of a target its newest version. Label sets and
- * series are the store's and stay. UINT32_MAX, false: memory is short.
- */
-struct local_copy {
-    struct local *to;
-    const struct local *from;
-    struct local_snap n;
-    uint32_t *text, *target, *thread, *scope, *mseries; /* id there; UINT32_MAX: not copied yet */
-};
-
-/* arena: holds the maps. from is not written meanwhile, or below n only. */
-[[nodiscard]] bool local_copy_begin(struct local_copy *c, struct local *to,
-                                    const struct local *from, struct local_snap n,
-                                    struct arena *arena);
-uint32_t local_copy_text(struct local_copy *c, uint32_t text);
-uint32_t local_copy_target(struct local_copy *c, uint32_t target);
-uint32_t local_copy_thread(struct local_copy *c, uint32_t thread);
-uint32_t local_copy_scope(struct local_copy *c, uint32_t scope);
-/* i: number of the record; metric: n of its points from first on. */
-[[nodiscard]] bool local_copy_cover(struct local_copy *c, uint32_t i);
-[[nodiscard]] bool local_copy_metric(struct local_copy *c, uint32_t i, uint32_t first, uint32_t n);
-[[nodiscard]] bool local_copy_step(struct local_copy *c, uint32_t i);
-[[nodiscard]] bool local_copy_event(struct local_copy *c, uint32_t i);

@@ -12,11 +12,20 @@
  * had them, so that the same data give the same answer byte for byte.
  */
 
+/* Which nodes of a trie count: the scan reads them until it has ended. */
+struct worker_bits {
+    struct worker_bits *next;
+    uint64_t *v;
+};
+
 struct query_gather_worker {
     struct map index; /* hash of (trie, group) -> number in acc + 1; collisions are walked */
     uint32_t n, room;
     struct query_acc **acc;
     struct query_acc *last;
+    struct query_filters filters; /* this worker's own: patterns are not shared by threads */
+    struct query_err filter_err;
+    struct worker_bits *bits;
     int r;
     struct err err;
     char pad[64]; /* no two workers in one cache line */
@@ -51,30 +60,39 @@ static struct query_acc *acc_free(struct query_acc *a)
         free(a->sum);
         free(a->count);
         free(a->unknown);
+        free(a->var);
         free(a);
     }
     return NULL;
 }
 
-static uint64_t acc_hash(struct store_trie_id t, uint32_t group)
+struct acc_key {
+    struct store_trie_id trie;
+    uint32_t side, group;
+};
+
+static uint64_t acc_hash(struct acc_key k)
 {
-    return hash_mix(hash_mix((uint64_t)t.epoch << 32 | t.svc) ^ ((uint64_t)t.sub << 32 | group));
+    uint64_t h = hash_mix((uint64_t)k.trie.epoch << 32 | k.trie.svc);
+
+    return hash_mix(h ^ ((uint64_t)k.trie.sub << 32 | k.group)) ^ k.side;
 }
 
-static bool same_trie(struct store_trie_id a, struct store_trie_id b)
+static bool is_at(const struct query_acc *a, struct acc_key k)
 {
-    return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
+    return a->trie.epoch == k.trie.epoch && a->trie.svc == k.trie.svc &&
+           a->trie.sub == k.trie.sub && a->side == k.side && a->group == k.group;
 }
 
 static struct query_acc *acc_new(struct query_gather *g, struct query_gather_worker *w,
-                                 struct store_trie_id trie, uint32_t group)
+                                 struct acc_key k)
 {
     struct query_acc *a;
     struct store_trie t = {};
     uint32_t n = g->n_bucket;
 
     if (n == 0) {
-        w->r = store_trie(g->q->view, trie, &t, &w->err);
+        w->r = store_trie(g->q->view, k.trie, &t, &w->err);
         if (w->r < 0)
             return NULL;
         n = t.n_fnode;
@@ -85,7 +103,8 @@ static struct query_acc *acc_new(struct query_gather *g, struct query_gather_wor
     a = calloc(1, sizeof *a);
     if (!a)
         return NULL;
-    *a = (struct query_acc){.trie = trie, .group = group, .n = n, .fnode = t.fnode};
+    *a = (struct query_acc){
+        .trie = k.trie, .side = k.side, .group = k.group, .n = n, .fnode = t.fnode};
     a->sum = calloc(n, sizeof *a->sum);
     a->count = calloc(n, sizeof *a->count);
     a->unknown = calloc((n + 63) / 64, sizeof *a->unknown);
@@ -112,12 +131,12 @@ static bool acc_keep(struct query_gather_worker *w, struct query_acc *a)
 
 /* The accumulator of this key; NULL, with w->r set, if there can be none. */
 static struct query_acc *acc_at(struct query_gather *g, struct query_gather_worker *w,
-                                struct store_trie_id trie, uint32_t group)
+                                struct acc_key k)
 {
-    uint64_t *slot, key = acc_hash(trie, group);
+    uint64_t *slot, key = acc_hash(k);
     struct query_acc *a = w->last;
 
-    if (a && same_trie(a->trie, trie) && a->group == group)
+    if (a && is_at(a, k))
         return a;
     for (;; key++) {
         if (map_at(&w->index, key, &slot) == MAP_FULL) {
@@ -127,10 +146,10 @@ static struct query_acc *acc_at(struct query_gather *g, struct query_gather_work
         if (*slot == 0)
             break;
         a = w->acc[*slot - 1];
-        if (same_trie(a->trie, trie) && a->group == group)
+        if (is_at(a, k))
             return w->last = a;
     }
-    a = acc_new(g, w, trie, group);
+    a = acc_new(g, w, k);
     if (!a)
         return NULL;
     if (!acc_keep(w, a)) {
@@ -160,10 +179,20 @@ static unit_i128 share_value(const struct query *q, const struct store_share *s,
     return q->head.agg == QUERY_SUM ? v : fixed_quotient(v, s->den_ms);
 }
 
+/* Variances are rarely told: their column comes with the first share that has some. */
+static bool acc_var(struct query_gather *g, struct query_acc *a)
+{
+    if (!a->var && budget(g, (uint64_t)a->n * sizeof *a->var))
+        a->var = calloc(a->n, sizeof *a->var);
+    return a->var != NULL;
+}
+
 static void share_add(const struct query_gather *g, struct query_acc *a,
                       const struct store_share *s)
 {
     assert(g->n_bucket || a->fnode);
+    if (!s->var)
+        a->var_missing = true;
     for (uint32_t i = 0; i < s->n; i++) {
         uint32_t at = g->n_bucket ? s->bucket : a->fnode[s->node[i]];
 
@@ -172,9 +201,7 @@ static void share_add(const struct query_gather *g, struct query_acc *a,
         if (s->count_unknown)
             query_bit_set(a->unknown, at);
         if (s->var)
-            a->var += s->var[i];
-        else
-            a->var_missing = true;
+            a->var[at] += s->var[i];
     }
 }
 
@@ -184,6 +211,8 @@ static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
     struct query_gather_worker *w = &g->worker[worker];
     struct query_acc *a;
 
+    if (w->r < 0) /* a filter gave up */
+        return false;
     if (s->sum.type != g->q->head.type.id) {
         w->r = err_set(&w->err, -EINVAL, "a share of profile type %u in a query of type %u",
                        s->sum.type, g->q->head.type.id);
@@ -194,15 +223,58 @@ static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
         return false;
     }
     /* totals come under every trie; by bucket they all go into one row of sums */
-    a = acc_at(g, w, g->n_bucket ? (struct store_trie_id){} : s->trie, s->group);
+    a = acc_at(
+        g, w,
+        (struct acc_key){g->n_bucket ? (struct store_trie_id){} : s->trie, s->side, s->group});
     if (!a)
         return false;
+    if (s->var && !acc_var(g, a)) {
+        w->r = -ENOMEM;
+        return false;
+    }
     if (g->n_bucket && s->bucket >= g->n_bucket) {
         w->r = err_set(&w->err, -EINVAL, "bucket %u of %u", s->bucket, g->n_bucket);
         return false;
     }
     share_add(g, a, s);
     return true;
+}
+
+/* The scan's question which nodes count. Without an answer all do: then w->r ends the scan. */
+static const uint64_t *on_nodes(void *ctx, uint32_t worker, struct store_trie_id trie)
+{
+    struct query_gather *g = ctx;
+    struct query_gather_worker *w = &g->worker[worker];
+    struct worker_bits *b;
+    uint64_t bytes = 0;
+
+    if (w->r < 0)
+        return NULL;
+    b = calloc(1, sizeof *b);
+    if (!b) {
+        w->r = -ENOMEM;
+        return NULL;
+    }
+    b->next = w->bits;
+    w->bits = b;
+    if (w->filters.n == 0)
+        w->r = query_filters_clone(&g->q->filters, &w->filters, &w->filter_err);
+    if (w->r == 0)
+        w->r = query_filters_nodes(g->q, &w->filters, trie, &b->v, &bytes, &w->filter_err);
+    if (w->r == 0 && !budget(g, bytes))
+        w->r = -ENOMEM;
+    return w->r < 0 ? NULL : b->v;
+}
+
+static void bits_free(struct worker_bits *b)
+{
+    while (b) {
+        struct worker_bits *next = b->next;
+
+        free(b->v);
+        free(b);
+        b = next;
+    }
 }
 
 /* ---- scanning ----------------------------------------------------------------------------------
@@ -216,6 +288,8 @@ struct query_gather *query_gather_free(struct query_gather *g)
                 (void)acc_free(g->worker[i].acc[k]);
             free(g->worker[i].acc);
             map_deinit(&g->worker[i].index);
+            query_filters_deinit(&g->worker[i].filters);
+            bits_free(g->worker[i].bits);
         }
         free(g->worker);
         free(g);
@@ -241,6 +315,8 @@ static int acc_cmp(const void *va, const void *vb)
     const struct query_acc *a = *(struct query_acc *const *)va;
     const struct query_acc *b = *(struct query_acc *const *)vb;
 
+    if (a->side != b->side)
+        return a->side < b->side ? -1 : 1;
     if (a->trie.epoch != b->trie.epoch)
         return a->trie.epoch < b->trie.epoch ? -1 : 1;
     if (a->trie.svc != b->trie.svc)
@@ -278,8 +354,14 @@ static int gather_scan(struct query_gather *g, struct store_query *sq, struct qu
     TRY(query_alive(q, e));
     r = store_scan(q->view, sq, &sink, &g->answer, &err);
     for (uint32_t i = 0; i < g->n_worker; i++) {
-        if (g->worker[i].r < 0) /* why a callback ended the scan */
-            return query_store_failed(q, g->worker[i].r, &g->worker[i].err, e);
+        struct query_gather_worker *w = &g->worker[i];
+
+        if (w->r < 0 && w->filter_err.code != QUERY_OK) {
+            *e = w->filter_err;
+            return w->r;
+        }
+        if (w->r < 0) /* why a callback ended the scan */
+            return query_store_failed(q, w->r, &w->err, e);
     }
     if (r < 0)
         return query_store_failed(q, r, &err, e);
@@ -289,14 +371,19 @@ static int gather_scan(struct query_gather *g, struct store_query *sq, struct qu
     return gather_order(g, e);
 }
 
+static struct store_side side_of(const struct query *q)
+{
+    return (struct store_side){.sel = query_selector(q),
+                               .range = q->head.range,
+                               .n_window = q->n_window,
+                               .window = q->window};
+}
+
 static void store_question(struct query *q, enum store_want want, struct store_query *ret)
 {
     *ret = (struct store_query){
-        .n_side = 1,
-        .side[0] = {.sel = query_selector(q),
-                    .range = q->head.range,
-                    .n_window = q->n_window,
-                    .window = q->window},
+        .n_side = q->other ? 2 : 1,
+        .side[0] = side_of(q),
         .want = want,
         .level = query_level(q),
         .at = q->at,
@@ -306,8 +393,53 @@ static void store_question(struct query *q, enum store_want want, struct store_q
         .cancel = q->conf.cancel,
         .arena = &q->arena,
     };
+    if (q->other)
+        ret->side[1] = side_of(q->other);
     for (uint32_t i = 0; i < q->n_by; i++)
         ret->by[i] = q->by[i];
+}
+
+/* Totals know nothing of stacks: the scan leaves out what the filters take. */
+static void filter_totals(struct query_gather *g, struct store_query *sq)
+{
+    if (!g->q->filters.drops)
+        return;
+    sq->nodes = on_nodes;
+    sq->nodes_ctx = g;
+}
+
+struct query_amount query_gather_amount(const struct query_gather *g, uint32_t side)
+{
+    struct query_amount a = {};
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        const struct query_acc *c = g->acc[i];
+
+        for (uint32_t k = 0; k < c->n && c->side == side; k++) {
+            a.total += c->sum[k];
+            if (query_bit(c->unknown, k) || a.samples == BATCH_UNKNOWN)
+                a.samples = BATCH_UNKNOWN;
+            else
+                a.samples += c->count[k];
+        }
+    }
+    return a;
+}
+
+int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
+                       struct query_err *e)
+{
+    struct store_query sq;
+
+    (void)query_gather_free(q->gather);
+    q->gather = gather_new(q, 1);
+    store_question(q, STORE_TOTALS, &sq);
+    sq.n_by = 0;
+    if (filtered)
+        filter_totals(q->gather, &sq);
+    TRY(gather_scan(q->gather, &sq, e));
+    *ret = query_gather_amount(q->gather, 0);
+    return 0;
 }
 
 /* ---- the largest groups ------------------------------------------------------------------------
@@ -345,6 +477,7 @@ static int choose_groups(struct query *q, uint32_t *ret_n, struct store_group **
     (void)query_gather_free(q->gather);
     q->gather = g; /* freed with the query, whatever happens here */
     store_question(q, STORE_TOTALS, &sq);
+    filter_totals(g, &sq);
     r = gather_scan(g, &sq, e);
     if (r < 0)
         return r;
@@ -384,6 +517,8 @@ int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
     (void)query_gather_free(q->gather);
     q->gather = gather_new(q, n_bucket);
     store_question(q, bucket_ns > 0 ? STORE_TOTALS : STORE_STACKS, &sq);
+    if (bucket_ns > 0)
+        filter_totals(q->gather, &sq);
     sq.bucket_ns = bucket_ns > 0 ? bucket_ns : 0;
     sq.n_group = n_group;
     sq.group = group;
@@ -396,5 +531,9 @@ int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
     }
     q->head.effective = q->gather->answer.side[0].effective;
     q->head.etag = q->gather->answer.etag;
+    if (q->other) {
+        q->other->gather = q->gather; /* borrowed */
+        q->other->head.effective = q->gather->answer.side[1].effective;
+    }
     return 0;
 }

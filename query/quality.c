@@ -361,7 +361,7 @@ static void split_gap(struct gaps *g, int64_t t0, int64_t t1, const struct query
 /* Stretches that could not be read are not covered, whatever the records say. */
 static int subtract_damage(struct query *q, struct query_spans *covered, struct query_err *e)
 {
-    const struct store_answer *a = q->gather ? &q->gather->answer : NULL;
+    const struct store_answer *a = QUERY_ANSWER(q);
     struct query_spans s = {};
 
     if (!a || a->n_damage == 0)
@@ -395,7 +395,7 @@ static int coverage(struct query *q, const struct query_evidence *ev, struct que
 {
     struct query_spans covered = ev->covered, lost = {};
     struct interval range = q->head.range;
-    const struct store_answer *a = q->gather ? &q->gather->answer : NULL;
+    const struct store_answer *a = QUERY_ANSWER(q);
     struct query_tier *tier;
     struct gaps g = {};
     int64_t at = range.t0.v;
@@ -419,14 +419,14 @@ static int coverage(struct query *q, const struct query_evidence *ev, struct que
     ret->gap = g.v;
     if (!a)
         return 0;
-    QUERY_NEW(q, &tier, a->side[0].n_tier, e);
-    for (uint32_t i = 0; i < a->side[0].n_tier; i++) {
-        const struct store_tier_span *t = &a->side[0].tier[i];
+    QUERY_NEW(q, &tier, a->side[q->side].n_tier, e);
+    for (uint32_t i = 0; i < a->side[q->side].n_tier; i++) {
+        const struct store_tier_span *t = &a->side[q->side].tier[i];
 
         tier[i] =
             (struct query_tier){t->tier == STORE_MINUTE ? "minute" : "raw", t->resolution_ns, t->t};
     }
-    ret->n_tier = a->side[0].n_tier;
+    ret->n_tier = a->side[q->side].n_tier;
     ret->tier = tier;
     return 0;
 }
@@ -549,7 +549,7 @@ static int warn_all(struct warnings *w, const struct query_evidence *ev,
     static const char *const words[] = {[SOURCE_PAUSED] = "source_paused",
                                         [SOURCE_REFUSED] = "source_refused",
                                         [SOURCE_ABSENT] = "source_absent"};
-    const struct store_answer *a = w->q->gather ? &w->q->gather->answer : NULL;
+    const struct store_answer *a = QUERY_ANSWER(w->q);
 
     for (uint32_t i = 0; i < ev->n; i++) {
         const struct query_cover *c = &ev->cover[i];
@@ -585,7 +585,7 @@ static int quality(struct query *q, const struct query_evidence *ev,
                    const struct query_stacks *stacks, struct query_quality *ret,
                    struct query_err *e)
 {
-    const struct store_answer *a = q->gather ? &q->gather->answer : NULL;
+    const struct store_answer *a = QUERY_ANSWER(q);
     struct warnings w = {.q = q};
     struct query_cover **all;
 
@@ -610,7 +610,7 @@ static int quality(struct query *q, const struct query_evidence *ev,
     TRY(query_losses(q, all, ev->n, &ret->n_loss, &ret->loss, e));
     TRY(periods(q, ev, ret, e));
     if (a) {
-        ret->overflow_series = a->side[0].overflow_series;
+        ret->overflow_series = a->side[q->side].overflow_series;
         ret->parts_asked = a->parts_asked;
         ret->parts_read = a->parts_read;
         ret->parts_unreadable = a->parts_unreadable;
@@ -637,6 +637,7 @@ const char *query_why_empty_word(enum query_why_empty why)
         [QUERY_FUTURE] = "future",
         [QUERY_NO_STEPS] = "no_steps",
         [QUERY_ZERO] = "zero",
+        [QUERY_FILTERED_OUT] = "filtered_out",
     };
 
     return words[why];
@@ -679,7 +680,7 @@ static int why_empty(struct query *q, const struct query_evidence *ev, struct qu
 {
     struct types_seen ever, now;
     struct store_stats stats = {};
-    int32_t none_by = q->gather ? q->gather->answer.side[0].none_by : -1;
+    int32_t none_by = q->gather ? q->gather->answer.side[q->side].none_by : -1;
 
     TRY(types_seen(q, (struct interval){{INT64_MIN}, {INT64_MAX}}, &ever, e));
     TRY(types_seen(q, q->head.range, &now, e));
@@ -710,46 +711,55 @@ static int why_empty(struct query *q, const struct query_evidence *ev, struct qu
 /* ---- the whole ---------------------------------------------------------------------------------
  */
 
-/* Standard error of a total: known for one clock (each observation weighs its period), and where
- * the source said how sure each value is. */
-static double standard_error(const struct query *q, uint64_t samples,
-                             const struct query_quality *ql)
+double query_variance(const struct query_quality *ql, uint64_t samples, double var)
 {
-    double var = 0;
-    bool any = false;
-
-    if (q->head.agg != QUERY_SUM)
-        return -1;
     if (ql->basis == 1u << BASIS_PERIODIC && ql->n_period == 1 && samples != BATCH_UNKNOWN)
-        return (double)ql->period[0] * sqrt((double)samples);
-    if (ql->basis != 1u << BASIS_SCALED || !q->gather)
-        return -1;
-    for (uint32_t i = 0; i < q->gather->n_acc; i++) {
-        if (q->gather->acc[i]->var_missing)
-            return -1;
-        var += q->gather->acc[i]->var;
-        any = true;
-    }
-    return any && var >= 0 ? sqrt(var) : -1;
+        return (double)ql->period[0] * (double)ql->period[0] * (double)samples;
+    return ql->basis == 1u << BASIS_SCALED ? var : -1;
 }
 
-int query_sums(struct query *q, const struct query_evidence *ev, unit_i128 total, uint64_t samples,
-               const struct query_stacks *stacks, struct query_sums *ret, struct query_err *e)
+/* Known for one clock (each observation weighs its period), and where the source said how sure each
+ * value is. */
+static double standard_error(const struct query *q, const struct query_totals *t,
+                             const struct query_quality *ql)
 {
-    struct query_sums s = {.total = total, .samples = samples};
+    double v = q->head.agg == QUERY_SUM ? query_variance(ql, t->samples, t->var) : -1;
+
+    return v >= 0 ? sqrt(v) : -1;
+}
+
+static int empty(struct query *q, const struct query_evidence *ev, const struct query_totals *t,
+                 struct query_sums *s, struct query_err *e)
+{
+    TRY(why_empty(q, ev, &s->empty, e));
+    if (t->whole != 0 || (t->whole_samples != 0 && t->samples == 0)) {
+        s->empty.why = QUERY_FILTERED_OUT;
+        s->empty.matcher = (struct str){NULL, 0};
+        return 0;
+    }
+    if ((s->coverage.covered_ns == 0 && t->whole_samples == 0) || query_no_steps(q)) {
+        s->total = s->whole.total = QUERY_UNKNOWN;
+        s->samples = s->whole.samples = BATCH_UNKNOWN;
+        s->se = -1;
+        s->quality.no_stack = s->quality.truncated = s->quality.unsymbolised = QUERY_UNKNOWN;
+    }
+    return 0;
+}
+
+int query_sums(struct query *q, const struct query_evidence *ev, const struct query_totals *t,
+               struct query_sums *ret, struct query_err *e)
+{
+    struct query_sums s = {.total = t->total,
+                           .samples = t->samples,
+                           .whole = {t->whole, t->whole_samples},
+                           .n_filtered = t->n_filtered,
+                           .filtered = t->filtered};
 
     TRY(coverage(q, ev, &s.coverage, e));
-    TRY(quality(q, ev, stacks, &s.quality, e));
-    s.se = standard_error(q, samples, &s.quality);
-    if (total == 0) {
-        TRY(why_empty(q, ev, &s.empty, e));
-        if ((s.coverage.covered_ns == 0 && samples == 0) || query_no_steps(q)) {
-            s.total = QUERY_UNKNOWN;
-            s.samples = BATCH_UNKNOWN;
-            s.se = -1;
-            s.quality.no_stack = s.quality.truncated = s.quality.unsymbolised = QUERY_UNKNOWN;
-        }
-    }
+    TRY(quality(q, ev, t->stacks, &s.quality, e));
+    s.se = standard_error(q, t, &s.quality);
+    if (t->total == 0)
+        TRY(empty(q, ev, t, &s, e));
     *ret = s;
     return 0;
 }

@@ -288,10 +288,14 @@ static int open_all(struct query *q, const struct query_ask *ask, struct query_e
 
     store_stats(q->conf.store, &stats);
     q->lsn = stats.lsn;
-    q->view = store_view_get(q->conf.store);
+    if (!q->view)
+        q->view = store_view_get(q->conf.store);
     TRY(open_range(q, ask, e));
     TRY(open_selector(q, ask->q, ask->need_type, e));
     TRY(open_agg(q, ask, e));
+    TRY(query_filters_parse(&q->arena, ask->filter, ask->n_filter, &q->filters, e));
+    q->short_names = ask->short_names;
+    q->head.until = q->head.range.t1;
     TRY(open_by(q, ask, e));
     return query_step_open(q, ask->step, e);
 }
@@ -313,12 +317,51 @@ int query_open(const struct query_conf *conf, const struct query_ask *ask, struc
     return 0;
 }
 
+/* Two questions to one moment: B reads A's view, and has its half of A's scan. */
+int query_open_diff(const struct query_conf *conf, const struct query_ask *a,
+                    const struct query_ask *b, struct query **ret, uint32_t *ret_side,
+                    struct query_err *e)
+{
+    struct query *q = NULL, *other;
+    int r;
+
+    *ret_side = 0;
+    TRY(query_open(conf, a, &q, e));
+    *ret_side = 1;
+    other = xcalloc(1, sizeof *other);
+    other->conf = *conf;
+    other->side = 1;
+    other->borrows = true;
+    other->view = q->view;
+    arena_init(&other->arena, conf->mem_max);
+    q->other = other;
+    r = open_all(other, b, e);
+    if (r == 0 && q->head.type.id != other->head.type.id)
+        r = query_fail(
+            e, -EINVAL, QUERY_TYPES_DIFFER, "q",
+            "side A is %.*s:%.*s, side B is %.*s:%.*s: two types are never compared",
+            STR_ARG(str_to(q->head.type.name, 60)), STR_ARG(str_to(q->head.type.unit, 60)),
+            STR_ARG(str_to(other->head.type.name, 60)), STR_ARG(str_to(other->head.type.unit, 60)));
+    if (r < 0) {
+        (void)query_free(q);
+        return r;
+    }
+    q->head.relative |= other->head.relative;
+    if (other->head.until.v > q->head.until.v)
+        q->head.until = other->head.until;
+    *ret = q;
+    return 0;
+}
+
 struct query *query_free(struct query *q)
 {
     if (q) {
-        (void)query_gather_free(q->gather);
-        if (q->view)
+        (void)query_free(q->other);
+        if (!q->borrows)
+            (void)query_gather_free(q->gather);
+        if (q->view && !q->borrows)
             (void)store_view_put(q->view);
+        query_filters_deinit(&q->filters);
         query_select_deinit(&q->select);
         arena_deinit(&q->arena);
         free(q);

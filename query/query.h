@@ -42,6 +42,9 @@ struct query;
     X(TOO_EXPENSIVE,       422, "query_too_expensive")                                             \
     X(TOO_MANY_SERIES,     422, "too_many_series")                                                 \
     X(NOT_SUPPORTED,       422, "not_supported")                                                   \
+    X(TYPES_DIFFER,        422, "types_differ")                                                    \
+    X(PERIOD_UNKNOWN,      422, "period_unknown")                                                  \
+    X(NORM_NOT_FOR_LEVEL,  422, "norm_not_for_level")                                              \
     X(CANCELED,            503, "canceled")                                                        \
     X(INTERNAL,            500, "internal")
 // clang-format on
@@ -86,6 +89,7 @@ struct query_conf {
 #define QUERY_BY_MAX     3
 #define QUERY_GROUPS_MAX 200
 #define QUERY_ANY_MAX    16
+#define QUERY_FILTER_MAX 16
 
 enum query_agg {
     QUERY_SUM = 0,     /* types of kind sum */
@@ -102,6 +106,9 @@ struct query_ask {
     uint32_t n_by;
     struct str by[QUERY_BY_MAX];
     uint32_t groups; /* the largest so many, the others together; 0: 20 */
+    uint32_t n_filter;
+    struct str filter[QUERY_FILTER_MAX]; /* "verb:[scope=]pattern", applied in this order */
+    bool short_names;                    /* functions merge without their template arguments */
 };
 
 /* q or from or ... are borrowed during the call. */
@@ -138,7 +145,8 @@ struct query_head {
     struct interval range;
     struct interval effective; /* rounded outward to the tiers that were read */
     struct query_step_use step;
-    bool relative; /* the range moves with the clock */
+    real_ns until; /* end of the range; of a difference the later one */
+    bool relative; /* the range moves with the clock; of a difference either does */
     bool partial;  /* beside weights: something that the store has cannot be read */
     uint64_t etag; /* equal: same question to the same data; 0 before an answer */
 };
@@ -207,8 +215,9 @@ enum query_why_empty {
     QUERY_TYPE_ABSENT,
     QUERY_EXPIRED,
     QUERY_FUTURE,
-    QUERY_NO_STEPS, /* none of the steps asked for is known in this range */
-    QUERY_ZERO,     /* covered, and nothing happened */
+    QUERY_NO_STEPS,     /* none of the steps asked for is known in this range */
+    QUERY_ZERO,         /* covered, and nothing happened */
+    QUERY_FILTERED_OUT, /* the filters leave nothing of it */
 };
 const char *query_why_empty_word(enum query_why_empty why);
 
@@ -219,11 +228,25 @@ struct query_empty {
     bool last_known;
 };
 
-/* What each answer about weights says first. */
+/* What one filter did, after those before it. */
+struct query_filtered {
+    struct str text;
+    uint64_t functions; /* that its pattern matches, of those in the selection */
+    unit_i128 dropped;  /* weight of the samples that it took out */
+    uint64_t samples;   /* theirs, or BATCH_UNKNOWN */
+};
+
+/* What each answer about weights says first. total + all that filters dropped = whole.total */
 struct query_sums {
-    unit_i128 total;  /* QUERY_UNKNOWN: not covered */
+    unit_i128 total;  /* after filters. QUERY_UNKNOWN: not covered */
     uint64_t samples; /* observations, or BATCH_UNKNOWN */
     double se;        /* standard error of total; negative: unknown */
+    struct {
+        unit_i128 total;
+        uint64_t samples;
+    } whole; /* before filters; quality is about this */
+    uint32_t n_filtered;
+    const struct query_filtered *filtered;
     struct query_coverage coverage;
     struct query_quality quality;
     struct query_empty empty;
@@ -337,6 +360,15 @@ struct query_any {
     uint64_t samples;
 };
 
+/* A group of ask.by beside the rows of a table. */
+struct query_top_group {
+    bool rest;                      /* all that is in no other group */
+    struct str label[QUERY_BY_MAX]; /* values of ask.by */
+    unit_i128 total;
+    uint64_t samples;             /* or BATCH_UNKNOWN */
+    const unit_i128 *self, *sums; /* per row of the page: its self and total in this group */
+};
+
 struct query_top {
     struct query_sums sum;
     uint64_t rows; /* before limit and after */
@@ -350,10 +382,129 @@ struct query_top {
     uint32_t n;
     const struct query_row *row;
     struct str next; /* empty: this was the last page */
+    uint32_t n_by;
+    struct str by[QUERY_BY_MAX];
+    uint32_t n_group; /* largest first, the rest last */
+    const struct query_top_group *group;
 };
 
 [[nodiscard]] int query_top(struct query *q, const struct query_top_ask *ask, struct query_top *ret,
                             struct query_err *e);
+
+/* ---- one function ---------------------------------------------------------------------------- */
+
+struct query_sandwich_ask {
+    struct str fn, bin, file; /* exact; bin (base name) and file narrow it, {NULL, 0}: any */
+    uint32_t width, max_nodes;
+    bool by_name;
+};
+
+/*
+ * Who calls a function, and what it calls. Each sample is split once, at the outermost occurrence;
+ * what recurs below stands among the callees. Row 0 of both trees is the function, with one total.
+ * Only the columns, trim and view_total of the two are set.
+ */
+struct query_sandwich {
+    struct query_sums sum;
+    uint32_t n_hit; /* functions of this name */
+    const uint32_t *hit;
+    unit_i128 self, total; /* as in a table of functions */
+    uint64_t samples;      /* of total, or BATCH_UNKNOWN */
+    uint32_t n_func;
+    const struct query_func *func; /* of both trees; 0 stands for several functions */
+    struct query_flame callers, callees;
+};
+
+[[nodiscard]] int query_sandwich(struct query *q, const struct query_sandwich_ask *ask,
+                                 struct query_sandwich *ret, struct query_err *e);
+
+/* ---- difference ------------------------------------------------------------------------------ */
+
+enum query_norm {
+    QUERY_NORM_DEFAULT = 0, /* step, if both sides ask for some; else second; of levels none */
+    QUERY_NORM_STEP,        /* per step that lies wholly inside the range */
+    QUERY_NORM_SECOND,      /* per covered second, added over sources */
+    QUERY_NORM_SHARE,       /* of that side's total before filters */
+    QUERY_NORM_NONE,
+};
+
+enum query_diff_order {
+    QUERY_ORDER_B = 0,
+    QUERY_ORDER_A = 1,
+    QUERY_ORDER_DELTA = 2,
+    QUERY_ORDER_NAME = 3,
+};
+
+struct query_diff_ask {
+    enum query_norm norm;
+    enum query_diff_order order;
+    bool table;                /* functions instead of a tree */
+    uint32_t width, max_nodes; /* of the tree, as in query_flame_ask */
+    uint64_t root;
+    uint32_t limit; /* rows of the table */
+};
+
+struct query_diff_side {
+    struct query_head head;
+    struct query_sums sum;
+    unit_i128 view;  /* total of the view's root, or QUERY_UNKNOWN */
+    uint64_t steps;  /* whole ones; BATCH_UNKNOWN: none were asked for */
+    double seconds;  /* covered source-seconds; negative: unknown */
+    unit_i128 share; /* total before filters, or QUERY_UNKNOWN */
+    double norm;     /* what this side is divided by; 0: not possible */
+};
+
+enum query_state {
+    QUERY_BOTH = 0,
+    QUERY_ONLY_A = 1, /* removed */
+    QUERY_ONLY_B = 2, /* new */
+};
+
+/* One row per node or function. d = b / norm of b - a / norm of a; unset unless comparable. */
+struct query_delta {
+    double self, total, se; /* se of total; negative: unknown */
+    int32_t sig;            /* sign of total where it is certain enough, else 0 */
+    double churn;           /* sum of |self| over the subtree, hidden nodes included */
+};
+
+struct query_diff {
+    struct query_diff_side side[2];
+    enum query_norm norm;
+    bool comparable;
+    const char *why_not; /* static; NULL if comparable */
+    double delta, delta_se;
+    uint32_t n_warning;
+    const struct str *warning;
+
+    uint64_t view_root, view_asked;
+    bool view_found;
+    uint32_t n_path;
+    const struct query_step *path;
+    uint64_t hidden_nodes;
+
+    uint32_t n_func;
+    const struct query_func *func;
+    uint64_t rows; /* of the table, before limit */
+    uint32_t n;
+    const uint32_t *depth; /* of the tree; NULL: a table */
+    const int32_t *node_func;
+    const unit_i128 *self[2], *total[2];
+    const uint64_t *samples[2], *hidden;
+    const uint8_t *state; /* enum query_state */
+    const struct query_delta *delta_row;
+};
+
+/*
+ * Both questions from one moment of the store, in one scan. a and b differ in q, from, to; the rest
+ * is taken from a.
+ *   errors  TYPES_DIFFER, PERIOD_UNKNOWN, NORM_NOT_FOR_LEVEL. e->param of a side's own parameter is
+ *           the bare name; *ret_side says whose
+ */
+[[nodiscard]] int query_open_diff(const struct query_conf *conf, const struct query_ask *a,
+                                  const struct query_ask *b, struct query **ret, uint32_t *ret_side,
+                                  struct query_err *e);
+[[nodiscard]] int query_diff(struct query *q, const struct query_diff_ask *ask,
+                             struct query_diff *ret, struct query_err *e);
 
 /* ---- time series --------------------------------------------------------------------------- */
 

@@ -14,9 +14,13 @@
  * What the files of query/ share. The way of a question:
  *
  *   select.c when.c regex.c   texts -> struct query
- *   gather.c                  store_scan -> sums by function node, one accumulator per trie and
- * group union.c                   those -> one tree over all tries, with totals tree.c that -> the
- * picture: view, trimming, order top.c series.c            that, or sums by bucket -> tables
+ *   gather.c                  store_scan -> sums by function node, one accumulator per trie, side
+ *                             and group
+ *   union.c                   those -> one tree over all tries, with totals
+ *   filter.c short.c shape.c  that -> the tree that is shown: filters, names, leaves first
+ *   view.c                    that -> rows: view, trimming, order
+ *   tree.c sandwich.c diff.c  the answers made of them
+ *   top.c series.c            the tree, or sums by bucket -> tables
  *   quality.c                 store_cover -> coverage, loss, why an answer is empty
  *   steps.c                   which steps, as windows of a scan; the list of them
  *   beside.c metrics.c coverage.c   what stands beside weights
@@ -28,6 +32,7 @@ __extension__ typedef unsigned __int128 query_u128;
 
 #define QUERY_REGEX_MAX  1024 /* bytes of a pattern */
 #define QUERY_REGEX_NEST 32   /* nested groups */
+#define QUERY_EXACT_MAX  8192 /* bytes of a name that a filter is given whole */
 
 struct query_regex;
 
@@ -43,14 +48,25 @@ enum query_scope {
     QUERY_IN_FN = 0,
     QUERY_IN_BIN,
     QUERY_IN_FILE,
+    QUERY_IN_KIND, /* filters only */
 };
 struct query_pattern {
     enum query_scope scope;
-    struct str text; /* lower case; regex NULL */
+    bool exact;      /* the whole text, as written (filters) */
+    struct str text; /* else lower case; regex NULL */
     struct query_regex *regex;
+    struct str source; /* of regex */
+    bool fold;
 };
 [[nodiscard]] int query_pattern_new(struct arena *a, struct str text, const char *param,
                                     struct query_pattern *ret, struct query_err *e);
+/* The pattern of a filter: [scope=]text, which is the whole name, or [scope=]/regex/. Borrows text.
+ */
+[[nodiscard]] int query_pattern_filter(struct str text, const char *param,
+                                       struct query_pattern *ret, struct query_err *e);
+/* One for another thread. Borrows what p borrows. */
+[[nodiscard]] int query_pattern_clone(const struct query_pattern *p, const char *param,
+                                      struct query_pattern *ret, struct query_err *e);
 void query_pattern_deinit(struct query_pattern *p);
 /* 1, 0, -E2BIG */
 int query_pattern_match(const struct query_pattern *p, const struct query_func *f);
@@ -83,6 +99,70 @@ void query_select_deinit(struct query_select *s);
 /* The type that the selector means; fills q->head.type. */
 [[nodiscard]] int query_select_type(struct query *q, struct query_err *e);
 
+/* ---- filter.c -------------------------------------------------------------------------------- */
+
+enum query_verb {
+    QUERY_KEEP = 0,
+    QUERY_DROP,
+    QUERY_START,
+    QUERY_MERGE,
+    QUERY_COLLAPSE,
+    QUERY_COLLAPSE_RECURSION, /* has no pattern */
+};
+
+struct query_filter {
+    enum query_verb verb;
+    struct query_pattern pattern;
+    struct str text; /* as asked for */
+};
+
+struct query_filters {
+    uint32_t n;
+    bool drops; /* one of them takes samples out */
+    struct query_filter v[QUERY_FILTER_MAX];
+};
+
+/* Copies into a. deinit frees the regular expressions; a zeroed one is a no-op. */
+[[nodiscard]] int query_filters_parse(struct arena *a, const struct str *text, uint32_t n,
+                                      struct query_filters *ret, struct query_err *e);
+[[nodiscard]] int query_filters_clone(const struct query_filters *f, struct query_filters *ret,
+                                      struct query_err *e);
+void query_filters_deinit(struct query_filters *f);
+
+/* Stacks as a tree, parents first: a trie's function nodes, or the union of several. */
+struct query_paths {
+    uint32_t n, n_func;
+    const uint32_t *parent, *func;
+    const uint8_t *level; /* not 0: no frame, but what stacks hang under; NULL: node 0 alone */
+};
+
+/* What the filters make of it. All that decides is a node's path, so every answer is per node. */
+struct query_fate {
+    uint8_t *present; /* its frame stays in the stacks that pass it */
+    uint8_t
+        *dead; /* samples that end at it: 0 stay, else number + 1 of the filter that took them */
+};
+
+/* hit[k][f] = 1: the pattern of filter k matches function f. Arrays of p->n, zeroed, are ret's. */
+[[nodiscard]] int query_filters_apply(const struct query *q, const struct query_filters *f,
+                                      const struct query_paths *p, uint8_t *const *hit,
+                                      uint32_t *scratch, struct query_fate *ret,
+                                      struct query_err *e);
+
+/*
+ * The nodes of a trie whose weight the filters let count: bits as in store_query.nodes, of malloc.
+ *   ret_bytes  of it
+ */
+[[nodiscard]] int query_filters_nodes(struct query *q, const struct query_filters *f,
+                                      struct store_trie_id trie, uint64_t **ret,
+                                      uint64_t *ret_bytes, struct query_err *e);
+
+/* ---- short.c --------------------------------------------------------------------------------- */
+
+/* The name without template arguments; s itself where it has none, or where they do not close.
+ * Else in the arena; {NULL, 0} with s.n > 0: no memory. */
+struct str query_short_name(struct arena *a, struct str s);
+
 /* ---- the question ---------------------------------------------------------------------------- */
 
 struct query {
@@ -98,9 +178,14 @@ struct query {
     uint32_t
         n_window; /* with a step asked for at least 1: nothing is taken by a window of nobody */
     const struct store_window *window;
+    struct query_filters filters;
+    bool short_names;
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
     struct query_gather *gather; /* freed by query_free */
+    struct query *other;         /* side B of a difference, which borrows view and gather */
+    uint32_t side;               /* which one of gather's this question is */
+    bool borrows;
 };
 
 /* The selector of the question; type NONE if it names none. */
@@ -188,17 +273,17 @@ static inline unit_i128 query_round(unit_i128 fixed)
     return (fixed + ((unit_i128)1 << (QUERY_FIX_BITS - 1))) >> QUERY_FIX_BITS;
 }
 
-/* Sums of one trie and group by function node; of totals by bucket. */
+/* Sums of one trie, side and group by function node; of totals by bucket. */
 struct query_acc {
     struct store_trie_id trie;
-    uint32_t group;        /* index, or STORE_REST */
+    uint32_t side, group;  /* group: index, or STORE_REST */
     uint32_t n;            /* function nodes, or buckets */
     const uint32_t *fnode; /* the trie's, node -> function node */
     unit_i128 *sum;        /* levels: fixed point */
     uint64_t *count;
     uint64_t *unknown; /* bits: counts are lower bounds */
-    double var;
-    bool var_missing;
+    double *var;       /* variances of the sums; NULL: none was told */
+    bool var_missing;  /* some shares did not tell */
 };
 
 struct query_gather_worker;
@@ -213,15 +298,25 @@ struct query_gather {
     bool partial;
     uint32_t n_group; /* that acc.group indexes */
     const struct store_group *group;
-    uint32_t n_acc; /* of all workers, by trie, then group */
+    uint32_t n_acc; /* of all workers, by side, trie, then group */
     struct query_acc **acc;
 };
+
+/* What a scan read in all: unknown where any part is. */
+struct query_amount {
+    unit_i128 total; /* levels: fixed point, as in the accumulators */
+    uint64_t samples;
+};
+struct query_amount query_gather_amount(const struct query_gather *g, uint32_t side);
 
 /*
  * Scan. bucket_ns > 0: sums by bucket, else stacks. With by: the largest q->groups groups, the rest
  * under STORE_REST (a scan of totals before chooses them). Into q->gather; what was there is freed.
  */
 [[nodiscard]] int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e);
+/* The whole range as one number, filters or not; takes the place of q->gather. */
+[[nodiscard]] int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
+                                     struct query_err *e);
 struct query_gather *query_gather_free(struct query_gather *g);
 
 /* The scan's store_query, for tests of levels. */
@@ -244,15 +339,23 @@ struct query_stacks {
     unit_i128 no_stack, truncated, unsymbolised;
 };
 
+/* What the nodes of a tree weigh, on one side. */
+struct query_weigh {
+    unit_i128 *self, *total;
+    uint64_t *self_samples, *samples; /* samples: of the subtree */
+    double *self_var, *var;           /* var_missing: NULL */
+    bool var_missing;                 /* or there is none */
+};
+
 /* One tree over all tries. Node 0 is the root; parents come first. */
 struct query_tree {
     bool inverted; /* leaves first: self stands where the stack begins */
+    uint32_t n_side;
     uint32_t n, cap;
     uint32_t *parent, *func;
-    unit_i128 *self, *total;
-    uint64_t *samples;      /* of the subtree */
-    uint64_t *self_samples; /* its own */
+    struct query_weigh w[2];
     uint8_t *flag;
+    uint32_t *group; /* with by=, of nodes below a group: its number; else NULL */
     uint64_t *hash;
     struct map child; /* parent << 32 | func -> node */
 
@@ -264,26 +367,149 @@ struct query_tree {
 };
 
 enum {
-    QUERY_NODE_AGAIN = 1,   /* an ancestor has its function */
-    QUERY_NODE_UNKNOWN = 2, /* samples of the subtree are a lower bound */
-    QUERY_NODE_TOP = 4,     /* stacks begin below it: the root, or a level of by= */
+    QUERY_NODE_AGAIN = 1,    /* an ancestor has its function */
+    QUERY_NODE_TOP = 2,      /* stacks begin below it: the root, or the last level of by= */
+    QUERY_NODE_LEVEL = 4,    /* no frame: the root, or a level of by= */
+    QUERY_NODE_UNKNOWN = 8,  /* samples of the subtree are a lower bound; << 1: side B */
+    QUERY_SELF_UNKNOWN = 32, /* its own are; << 1: side B */
 };
 
 enum {
     QUERY_FN_NO_STACK = 1,
     QUERY_FN_TRUNCATED = 2,
     QUERY_FN_UNSYMBOLISED = 4,
+    QUERY_FN_FRAME = 8, /* of some frame, not of levels alone */
 };
 
-[[nodiscard]] int query_tree_build(struct query *q, bool invert, struct query_tree *ret,
-                                   struct query_err *e);
+/* Sets up what query_tree_deinit() frees, and the root. room: nodes to come, for the memory. */
+[[nodiscard]] int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side,
+                                  uint32_t room, struct query_err *e);
 void query_tree_deinit(struct query_tree *t); /* its maps; the rest is in the arena */
-struct query_stacks query_tree_stacks(const struct query_tree *t);
+/* Find or add. */
+[[nodiscard]] int query_tree_func(struct query *q, struct query_tree *t, const struct query_func *f,
+                                  uint32_t *ret, struct query_err *e);
+[[nodiscard]] int query_tree_child(struct query *q, struct query_tree *t, uint32_t parent,
+                                   uint32_t func, uint32_t *ret, struct query_err *e);
+/* The weight of node i of from goes to node k of t. */
+void query_tree_give(struct query_tree *t, uint32_t k, const struct query_tree *from, uint32_t i);
+/* Totals, zoom hashes and samples of subtrees, once all nodes are there. */
+[[nodiscard]] int query_tree_sum(struct query *q, struct query_tree *t, struct query_err *e);
+/* again[i] = 1: a frame above i has its key. key_of: function -> key below n_key. */
+[[nodiscard]] int query_tree_again(struct query *q, const struct query_tree *t,
+                                   const uint32_t *key_of, uint32_t n_key, uint8_t *again,
+                                   struct query_err *e);
 
-/* ret[f] = 1 if function f matches. */
+/* All that was gathered. */
+[[nodiscard]] int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e);
+struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
+
+static inline uint64_t query_samples(const struct query_tree *t, uint32_t side, uint32_t i)
+{
+    return t->flag[i] & (QUERY_NODE_UNKNOWN << side) ? BATCH_UNKNOWN : t->w[side].samples[i];
+}
+
+/* ret[f] = 1 if function f of a frame matches. */
 [[nodiscard]] int query_tree_match(struct query *q, const struct query_tree *t,
                                    const struct query_pattern *p, const char *param, uint8_t *ret,
                                    struct query_err *e);
+
+/* ---- shape.c: the tree that is shown --------------------------------------------------------- */
+
+struct query_shape {
+    struct query_tree all;  /* the union: full names, unfiltered */
+    struct query_tree own;  /* filtered, under the names asked for, inverted: if any is asked */
+    struct query_tree *t;   /* the one of the two that is shown */
+    struct query_fate fate; /* of the nodes of all; NULLs: without filters */
+    const uint32_t *node;   /* node of all -> node of t that has its weight; NULL: the same */
+    const uint32_t *func;   /* function of all -> of t, 0: not shown; NULL: the same */
+    uint32_t n_filtered;
+    const struct query_filtered *filtered[2]; /* per side */
+};
+
+[[nodiscard]] int query_shape(struct query *q, bool invert, struct query_shape *ret,
+                              struct query_err *e);
+void query_shape_deinit(struct query_shape *s);
+
+/* Samples that hold a match, each once. */
+struct query_seen {
+    unit_i128 total, view;
+    uint64_t samples, functions;
+    bool unknown;
+};
+
+/*
+ * What n patterns find in what is shown, tried on full names. Bit k of bit[f]: pattern k matches a
+ * function that is shown as function f of s->t.
+ *   in_view  nodes of s->t that count for seen.view; NULL: all
+ *   any      those that at least one finds
+ */
+[[nodiscard]] int query_shape_find(struct query *q, const struct query_shape *s,
+                                   const struct str *pattern, uint32_t n, const char *param,
+                                   const uint8_t *in_view, uint32_t *bit, struct query_seen *each,
+                                   struct query_seen *any, struct query_err *e);
+
+/* query_sums() of a tree; side as in q->side. */
+[[nodiscard]] int query_shape_sums(struct query *q, const struct query_shape *s,
+                                   struct query_sums *ret, struct query_err *e);
+
+/* ---- view.c: what of a tree is answered ------------------------------------------------------ */
+
+enum query_sort_by {
+    QUERY_SORT_VALUE = 0, /* sort_value falling, then key */
+    QUERY_SORT_NAME,
+};
+
+struct query_view_ask {
+    uint32_t width, max_nodes;
+    enum query_sort_by order;
+    const unit_i128 *size;       /* per node, a child's never above its parent's: what stays */
+    const unit_i128 *sort_value; /* per node; NULL: size */
+};
+
+struct query_columns {
+    uint32_t n;
+    uint32_t *depth, *node; /* node: of the tree; of a hidden row its parent's */
+    int32_t *func;          /* -1: a hidden row */
+    unit_i128 *self[2], *total[2];
+    uint64_t *samples[2], *hidden, *hash;
+};
+
+/* Functions of an answer, by first appearance; several trees may share them. */
+struct query_fn_table {
+    uint32_t n, *at; /* function of the tree -> of the answer, 0: not there */
+};
+[[nodiscard]] int query_fn_table(struct query *q, const struct query_tree *t,
+                                 struct query_fn_table *ret, struct query_err *e);
+[[nodiscard]] int query_fn_list(struct query *q, const struct query_tree *t,
+                                const struct query_fn_table *tb, const struct query_func **ret,
+                                struct query_err *e);
+
+/*
+ * The rows of the subtree at root.
+ *   ret_floor    size of the smallest node that is shown, or what the width demands
+ *   ret_in_view  lowest bit: below root; per node
+ */
+[[nodiscard]] int query_view(struct query *q, const struct query_tree *t, uint32_t root,
+                             const struct query_view_ask *ask, struct query_fn_table *fns,
+                             struct query_columns *ret, unit_i128 *ret_floor,
+                             const uint8_t **ret_in_view, struct query_err *e);
+
+/* From the tree's root down to node; names functions in fns. */
+[[nodiscard]] int query_path(struct query *q, const struct query_tree *t, uint32_t node,
+                             struct query_fn_table *fns, uint32_t *ret_n,
+                             const struct query_step **ret, struct query_err *e);
+
+/* The node of this zoom hash; *ret_found false: 0. */
+uint32_t query_zoom(const struct query_tree *t, uint64_t want, bool *ret_found);
+
+/* ---- tree.c ---------------------------------------------------------------------------------- */
+
+/* Columns, trim and view_total of a flame graph with one side. */
+[[nodiscard]] int query_flame_rows(struct query *q, const struct query_tree *t, uint32_t root,
+                                   const struct query_view_ask *ask, struct query_fn_table *fns,
+                                   struct query_flame *ret, const uint8_t **ret_in_view,
+                                   struct query_err *e);
+[[nodiscard]] int query_max_nodes(uint32_t max_nodes, struct query_err *e);
 
 /* ---- quality.c ------------------------------------------------------------------------------- */
 
@@ -333,10 +559,26 @@ void query_source_time(struct query_cover *const *c, uint32_t n, struct interval
                                uint32_t *ret_n, const struct query_loss **ret, struct query_err *e);
 int64_t query_spans_len(const struct query_spans *s, struct interval cut);
 
-/*
- * Everything that stands beside a total. total and samples are what the scan added up; stacks NULL:
- * no stacks were read. Sets ret->total to QUERY_UNKNOWN where nothing was covered.
- */
-[[nodiscard]] int query_sums(struct query *q, const struct query_evidence *ev, unit_i128 total,
-                             uint64_t samples, const struct query_stacks *stacks,
-                             struct query_sums *ret, struct query_err *e);
+struct query_totals {
+    unit_i128 total; /* after filters */
+    uint64_t samples;
+    unit_i128 whole; /* before them */
+    uint64_t whole_samples;
+    double var;                        /* of total; negative: unknown */
+    const struct query_stacks *stacks; /* NULL: no stacks were read */
+    uint32_t n_filtered;
+    const struct query_filtered *filtered;
+};
+
+/* Everything that stands beside a total. Sets ret->total to QUERY_UNKNOWN where nothing was
+ * covered. */
+[[nodiscard]] int query_sums(struct query *q, const struct query_evidence *ev,
+                             const struct query_totals *t, struct query_sums *ret,
+                             struct query_err *e);
+
+/* The variance of a sum by what its sources say of themselves; negative: unknown. var: what the
+ * values themselves told, or negative. */
+double query_variance(const struct query_quality *ql, uint64_t samples, double var);
+
+/* What the scan said of this question's side; NULL before it. */
+#define QUERY_ANSWER(q) ((q)->gather ? &(q)->gather->answer : NULL)

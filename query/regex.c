@@ -143,47 +143,105 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-int query_pattern_new(struct arena *a, struct str text, const char *param,
-                      struct query_pattern *ret, struct query_err *e)
+/* [scope=] in front of text; *text becomes what follows. */
+static enum query_scope scope_of(struct str *text, bool kind)
 {
     static const struct {
         struct str prefix;
         enum query_scope scope;
-    } scopes[] = {
-        {STR("fn="), QUERY_IN_FN}, {STR("bin="), QUERY_IN_BIN}, {STR("file="), QUERY_IN_FILE}};
-    struct query_pattern p = {};
-    char *copy;
+    } scopes[] = {{STR("fn="), QUERY_IN_FN},
+                  {STR("bin="), QUERY_IN_BIN},
+                  {STR("file="), QUERY_IN_FILE},
+                  {STR("kind="), QUERY_IN_KIND}};
 
     for (size_t i = 0; i < sizeof scopes / sizeof scopes[0]; i++) {
-        if (str_starts(text, scopes[i].prefix)) {
-            p.scope = scopes[i].scope;
-            text = str_from(text, scopes[i].prefix.n);
-            break;
+        if (str_starts(*text, scopes[i].prefix) && (kind || scopes[i].scope != QUERY_IN_KIND)) {
+            *text = str_from(*text, scopes[i].prefix.n);
+            return scopes[i].scope;
         }
     }
+    return QUERY_IN_FN;
+}
+
+/* /regex/ or /regex/i: 1, p->regex set; 0: text is none. */
+static int regex_of(struct str text, const char *param, struct query_pattern *p,
+                    struct query_err *e)
+{
+    bool fold = str_ends(text, STR("/i"));
+    size_t tail = fold ? 2 : 1;
+
+    if (text.n < 2 + tail || text.p[0] != '/' || (text.p[text.n - 1] != '/' && !fold))
+        return 0;
+    p->fold = fold;
+    p->source = str_to(str_from(text, 1), text.n - 1 - tail);
+    TRY(query_regex_new(p->source, false, fold, param, &p->regex, e));
+    return 1;
+}
+
+static int too_long(struct query_err *e, const char *param, size_t n, size_t limit)
+{
+    int r = query_fail(e, -EINVAL, QUERY_BAD_PATTERN, param, "pattern: %zu bytes, at most %zu", n,
+                       limit);
+
+    e->limit = limit;
+    e->actual = n;
+    return r;
+}
+
+int query_pattern_new(struct arena *a, struct str text, const char *param,
+                      struct query_pattern *ret, struct query_err *e)
+{
+    struct query_pattern p = {.scope = scope_of(&text, false)};
+    char *copy;
+    int r;
+
     if (text.n == 0)
         return query_fail(e, -EINVAL, QUERY_BAD_PATTERN, param, "search pattern: nothing to find");
-    if (text.p[0] == '/' && text.n >= 3 &&
-        (text.p[text.n - 1] == '/' || str_ends(text, STR("/i")))) {
-        bool fold = text.p[text.n - 1] == 'i';
-
-        if (text.n > (fold ? 3 : 2)) {
-            text = str_to(str_from(text, 1), text.n - (fold ? 3 : 2));
-            TRY(query_regex_new(text, false, fold, param, &p.regex, e));
-            *ret = p;
-            return 0;
-        }
+    r = regex_of(text, param, &p, e);
+    if (r < 0)
+        return r;
+    if (r == 0) {
+        if (text.n > QUERY_REGEX_MAX)
+            return too_long(e, param, text.n, QUERY_REGEX_MAX);
+        copy = arena_alloc(a, text.n);
+        if (!copy)
+            return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, param, "out of memory");
+        for (size_t i = 0; i < text.n; i++)
+            copy[i] = lower(text.p[i]);
+        p.text = (struct str){copy, text.n};
     }
-    if (text.n > QUERY_REGEX_MAX)
-        return query_fail(e, -EINVAL, QUERY_BAD_PATTERN, param,
-                          "search pattern: %zu bytes, at most %d", text.n, QUERY_REGEX_MAX);
-    copy = arena_alloc(a, text.n);
-    if (!copy)
-        return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, param, "out of memory");
-    for (size_t i = 0; i < text.n; i++)
-        copy[i] = lower(text.p[i]);
-    p.text = (struct str){copy, text.n};
     *ret = p;
+    return 0;
+}
+
+int query_pattern_filter(struct str text, const char *param, struct query_pattern *ret,
+                         struct query_err *e)
+{
+    struct query_pattern p = {.exact = true, .scope = scope_of(&text, true)};
+    int r;
+
+    if (text.n == 0)
+        return query_fail(e, -EINVAL, QUERY_BAD_PATTERN, param, "filter: the pattern is empty");
+    r = regex_of(text, param, &p, e);
+    if (r < 0)
+        return r;
+    if (r == 0 && text.n > QUERY_EXACT_MAX)
+        return too_long(e, param, text.n, QUERY_EXACT_MAX);
+    p.text = text;
+    *ret = p;
+    return 0;
+}
+
+int query_pattern_clone(const struct query_pattern *p, const char *param, struct query_pattern *ret,
+                        struct query_err *e)
+{
+    struct query_pattern c = *p;
+
+    if (p->regex) {
+        c.regex = NULL;
+        TRY(query_regex_new(p->source, false, p->fold, param, &c.regex, e));
+    }
+    *ret = c;
     return 0;
 }
 
@@ -207,11 +265,26 @@ static bool contains(struct str text, struct str low)
     return false;
 }
 
+static struct str scope_text(enum query_scope scope, const struct query_func *f)
+{
+    switch (scope) {
+    case QUERY_IN_BIN:
+        return f->bin;
+    case QUERY_IN_FILE:
+        return f->file;
+    case QUERY_IN_KIND:
+        return str_c(query_kind_word(f->kind));
+    case QUERY_IN_FN:
+    default:
+        return f->name;
+    }
+}
+
 int query_pattern_match(const struct query_pattern *p, const struct query_func *f)
 {
-    struct str s = p->scope == QUERY_IN_FN ? f->name : p->scope == QUERY_IN_BIN ? f->bin : f->file;
+    struct str s = scope_text(p->scope, f);
 
     if (p->regex)
         return query_regex_match(p->regex, s);
-    return contains(s, p->text);
+    return p->exact ? str_eq(s, p->text) : contains(s, p->text);
 }

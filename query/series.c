@@ -286,30 +286,38 @@ static int fill(struct query *q, const struct query_evidence *ev, struct query_s
     return 0;
 }
 
-/* The whole range as one number: of sums what the buckets add up to, of levels a scan of its own.
- */
-static int whole(struct query *q, unit_i128 *ret_total, uint64_t *ret_samples, struct query_err *e)
+static unit_i128 amount(const struct query *q, const struct query_amount *a)
 {
-    int64_t len = 0;
-    uint64_t samples = 0;
-    unit_i128 total = 0;
-    bool ok = interval_len(q->head.range, &len), unknown = false;
+    return q->head.agg == QUERY_SUM ? a->total : query_round(a->total);
+}
 
-    assert(ok);
-    (void)ok;
+/*
+ * The whole range as one number: of sums what the buckets add up to, of levels a scan of its own.
+ * Filters need one more, of what there was before them.
+ */
+static int whole(struct query *q, struct query_totals *ret, struct query_err *e)
+{
+    struct query_amount shown, all;
+    double var = 0;
+
     if (q->head.agg != QUERY_SUM)
-        TRY(query_gather(q, len, e));
+        TRY(query_gather_whole(q, true, &shown, e));
+    else
+        shown = query_gather_amount(q->gather, 0);
     for (uint32_t i = 0; i < q->gather->n_acc; i++) {
         const struct query_acc *a = q->gather->acc[i];
 
-        for (uint32_t k = 0; k < a->n; k++) {
-            total += a->sum[k];
-            samples += a->count[k];
-            unknown |= query_bit(a->unknown, k);
-        }
+        for (uint32_t k = 0; k < a->n && var >= 0; k++)
+            var = a->var && !a->var_missing ? var + a->var[k] : -1;
     }
-    *ret_total = q->head.agg == QUERY_SUM ? total : query_round(total);
-    *ret_samples = unknown ? BATCH_UNKNOWN : samples;
+    all = shown;
+    if (q->filters.drops)
+        TRY(query_gather_whole(q, false, &all, e));
+    *ret = (struct query_totals){.total = amount(q, &shown),
+                                 .samples = shown.samples,
+                                 .whole = amount(q, &all),
+                                 .whole_samples = all.samples,
+                                 .var = q->gather->n_acc ? var : -1};
     return 0;
 }
 
@@ -318,8 +326,7 @@ int query_series(struct query *q, const struct query_series_ask *ask, struct que
 {
     struct query_series s = {.base = q->head.range.t0, .n_by = q->n_by};
     struct query_evidence ev = {};
-    unit_i128 total;
-    uint64_t samples;
+    struct query_totals totals = {};
     int64_t len = 0;
     bool ok = interval_len(q->head.range, &len);
 
@@ -337,8 +344,8 @@ int query_series(struct query *q, const struct query_series_ask *ask, struct que
     s.n = (uint32_t)((len - 1) / s.bucket_ns + 1);
     TRY(query_evidence(q, &ev, e));
     TRY(fill(q, &ev, &s, e));
-    TRY(whole(q, &total, &samples, e));
-    TRY(query_sums(q, &ev, total, samples, NULL, &s.sum, e));
+    TRY(whole(q, &totals, e));
+    TRY(query_sums(q, &ev, &totals, &s.sum, e));
     *ret = s;
     return 0;
 }

@@ -15,7 +15,8 @@
 
 struct table {
     struct query *q;
-    struct query_tree *t;
+    const struct query_shape *s;
+    const struct query_tree *t; /* that is shown */
     const struct query_top_ask *ask;
     uint32_t *key_of;        /* function -> row */
     struct query_row *row;   /* [0]: the root's, not shown */
@@ -84,43 +85,15 @@ out:
     return r;
 }
 
-/* Depth first with a counter per key: again[i] = a node above i has its key. */
 static int find_again(struct table *tb, struct query_err *e)
 {
     const struct query_tree *t = tb->t;
-    uint32_t *first, *next, *open, top = 0, i = 0;
 
     QUERY_NEW(tb->q, &tb->again, t->n, e);
-    if (tb->ask->key == QUERY_KEY_FN) {
-        for (i = 1; i < t->n; i++)
-            tb->again[i] = t->flag[i] & QUERY_NODE_AGAIN;
-        return 0;
-    }
-    QUERY_NEW(tb->q, &first, t->n, e); /* first child; next sibling: 0 is no child of anyone */
-    QUERY_NEW(tb->q, &next, t->n, e);
-    QUERY_NEW(tb->q, &open, tb->n, e);
-    for (i = t->n - 1; i > 0; i--) {
-        next[i] = first[t->parent[i]];
-        first[t->parent[i]] = i;
-    }
-    for (i = first[0]; i; top++) {
-        uint32_t k = tb->key_of[t->func[i]];
-
-        tb->again[i] = open[k]++ > 0;
-        if (first[i]) {
-            i = first[i];
-            continue;
-        }
-        while (i && !next[i]) {
-            open[tb->key_of[t->func[i]]]--;
-            i = t->parent[i];
-        }
-        if (i) {
-            open[tb->key_of[t->func[i]]]--;
-            i = next[i];
-        }
-    }
-    assert(top == t->n - 1);
+    if (tb->ask->key != QUERY_KEY_FN)
+        return query_tree_again(tb->q, t, tb->key_of, tb->n, tb->again, e);
+    for (uint32_t i = 1; i < t->n; i++)
+        tb->again[i] = t->flag[i] & QUERY_NODE_AGAIN;
     return 0;
 }
 
@@ -130,104 +103,51 @@ static void weigh(struct table *tb)
 
     for (uint32_t i = 1; i < t->n; i++) {
         struct query_row *r = &tb->row[tb->key_of[t->func[i]]];
+        uint64_t samples = query_samples(t, 0, i);
 
-        r->self += t->self[i];
+        if (t->flag[i] & QUERY_NODE_LEVEL)
+            continue;
+        r->self += t->w[0].self[i];
         if (tb->again[i])
             continue;
-        r->total += t->total[i];
+        r->total += t->w[0].total[i];
         r->places++;
-        if ((t->flag[i] & QUERY_NODE_UNKNOWN) || r->samples == BATCH_UNKNOWN)
+        if (samples == BATCH_UNKNOWN || r->samples == BATCH_UNKNOWN)
             r->samples = BATCH_UNKNOWN;
         else
-            r->samples += t->samples[i];
+            r->samples += samples;
     }
 }
 
 /* ---- patterns ----------------------------------------------------------------------------------
  */
 
-struct seen {
-    unit_i128 total;
-    uint64_t samples, functions;
-    bool unknown;
-};
-
-static void see(struct seen *s, const struct query_tree *t, uint32_t i)
-{
-    s->total += t->self[i];
-    s->samples += t->self_samples[i];
-    s->unknown |= (t->flag[i] & QUERY_NODE_UNKNOWN) && t->self_samples[i];
-}
-
-static uint64_t seen_samples(const struct seen *s)
+static uint64_t seen_samples(const struct query_seen *s)
 {
     return s->unknown ? BATCH_UNKNOWN : s->samples;
 }
 
-/* One pass down hands each node its parent's bits, one per pattern. bit: per function. */
-static int pass_down(struct table *tb, const uint32_t *bit, uint32_t n, struct seen *each,
-                     struct seen *any, struct query_err *e)
-{
-    const struct query_tree *t = tb->t;
-    uint32_t *in;
-
-    QUERY_NEW(tb->q, &in, t->n, e);
-    for (uint32_t i = 1; i < t->n; i++) {
-        in[i] = in[t->parent[i]] | bit[t->func[i]];
-        for (uint32_t k = 0; in[i] && k < n; k++) {
-            if (in[i] >> k & 1)
-                see(&each[k], t, i);
-        }
-        if (in[i])
-            see(any, t, i);
-    }
-    return 0;
-}
-
-static int find(struct table *tb, struct str pattern, const char *param, uint8_t *hit,
-                struct query_err *e)
-{
-    struct query_pattern p = {};
-    int r;
-
-    TRY(query_pattern_new(&tb->q->arena, pattern, param, &p, e));
-    r = query_tree_match(tb->q, tb->t, &p, param, hit, e);
-    query_pattern_deinit(&p);
-    return r;
-}
-
 static int match_any(struct table *tb, struct query_top *ret, struct query_err *e)
 {
-    struct seen each[QUERY_ANY_MAX] = {}, any = {};
+    struct query_seen each[QUERY_ANY_MAX] = {}, any = {};
     struct query_any *out;
-    uint32_t *bit;
-    uint8_t *hit;
+    uint32_t *bit, n = tb->ask->n_any;
 
-    if (tb->ask->n_any == 0)
+    if (n == 0)
         return 0;
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
-    QUERY_NEW(tb->q, &hit, tb->t->n_func, e);
-    QUERY_NEW(tb->q, &out, tb->ask->n_any, e);
-    for (uint32_t k = 0; k < tb->ask->n_any; k++) {
-        TRY(find(tb, tb->ask->any[k], "any", hit, e));
-        for (uint32_t f = 1; f < tb->t->n_func; f++) {
-            bit[f] |= (uint32_t)hit[f] << k;
-            each[k].functions += hit[f];
-        }
-    }
-    TRY(pass_down(tb, bit, tb->ask->n_any, each, &any, e));
-    for (uint32_t k = 0; k < tb->ask->n_any; k++) {
+    QUERY_NEW(tb->q, &out, n, e);
+    TRY(query_shape_find(tb->q, tb->s, tb->ask->any, n, "any", NULL, bit, each, &any, e));
+    for (uint32_t k = 0; k < n; k++) {
         TRY(query_copy(tb->q, tb->ask->any[k], &out[k].pattern, e));
         out[k].functions = each[k].functions;
         out[k].total = each[k].total;
         out[k].samples = seen_samples(&each[k]);
     }
-    for (uint32_t f = 1; f < tb->t->n_func; f++)
-        any.functions += bit[f] != 0;
     ret->any_union.functions = any.functions;
     ret->any_union.total = any.total;
     ret->any_union.samples = seen_samples(&any);
-    ret->n_any = tb->ask->n_any;
+    ret->n_any = n;
     ret->any = out;
     return 0;
 }
@@ -236,24 +156,19 @@ static int match_any(struct table *tb, struct query_top *ret, struct query_err *
  */
 static int match_rows(struct table *tb, uint8_t *shown, struct query_top *ret, struct query_err *e)
 {
-    struct seen each[1] = {}, any = {};
+    struct query_seen each[1] = {}, any = {};
     uint32_t *bit;
-    uint8_t *hit;
 
     if (tb->ask->match.n == 0) {
         memset(shown, 1, tb->n);
         return 0;
     }
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
-    QUERY_NEW(tb->q, &hit, tb->t->n_func, e);
-    TRY(find(tb, tb->ask->match, "match", hit, e));
-    for (uint32_t f = 1; f < tb->t->n_func; f++) {
-        bit[f] = hit[f];
-        ret->matched.functions += hit[f];
-        shown[tb->key_of[f]] |= hit[f];
-    }
-    TRY(pass_down(tb, bit, 1, each, &any, e));
+    TRY(query_shape_find(tb->q, tb->s, &tb->ask->match, 1, "match", NULL, bit, each, &any, e));
+    for (uint32_t f = 1; f < tb->t->n_func; f++)
+        shown[tb->key_of[f]] |= bit[f] != 0;
     ret->has_match = true;
+    ret->matched.functions = any.functions;
     ret->matched.total = ret->matched.view = any.total;
     ret->matched.samples = seen_samples(&any);
     return 0;
@@ -318,7 +233,7 @@ static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, s
     char text[33 + 16];
 
     for (uint32_t i = 1; i < tb->n; i++) {
-        if (shown[i])
+        if (shown[i] && tb->row[i].places) /* not a level of by= */
             tb->row[n++] = tb->row[i];
     }
     ret->rows = n;
@@ -352,14 +267,72 @@ static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, s
     return 0;
 }
 
+/* ---- groups ------------------------------------------------------------------------------------
+ */
+
+struct cell {
+    unit_i128 *self, *total;
+};
+
+static int new_groups(struct table *tb, const struct query_top *page, struct query_top_group *g,
+                      struct cell *cell, struct query_err *e)
+{
+    const struct query_gather *gather = tb->q->gather;
+
+    for (uint32_t k = 0; k <= gather->n_group; k++) {
+        QUERY_NEW(tb->q, &cell[k].self, page->n, e);
+        QUERY_NEW(tb->q, &cell[k].total, page->n, e);
+        g[k].self = cell[k].self;
+        g[k].sums = cell[k].total;
+        g[k].rest = k == gather->n_group;
+        for (uint32_t i = 0; i < tb->q->n_by && !g[k].rest; i++)
+            g[k].label[i] = gather->group[k].value[i];
+    }
+    return 0;
+}
+
+/* The page's rows again, each cut into groups. */
+static int groups(struct table *tb, struct query_top *ret, struct query_err *e)
+{
+    const struct query_tree *t = tb->t;
+    uint32_t n = tb->q->gather->n_group, *at;
+    struct query_top_group *g;
+    struct cell *cell;
+    bool rest = false;
+
+    if (tb->q->n_by == 0)
+        return 0;
+    QUERY_NEW(tb->q, &g, (size_t)n + 1, e);
+    QUERY_NEW(tb->q, &cell, (size_t)n + 1, e);
+    QUERY_NEW(tb->q, &at, tb->n, e); /* row -> 1 + its place on the page */
+    TRY(new_groups(tb, ret, g, cell, e));
+    for (uint32_t i = 0; i < ret->n; i++)
+        at[ret->row[i].func] = i + 1;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t row = at[tb->key_of[t->func[i]]];
+
+        if (t->flag[i] & QUERY_NODE_TOP) {
+            g[t->group[i]].total += t->w[0].total[i];
+            g[t->group[i]].samples = query_samples(t, 0, i);
+            rest |= t->group[i] == n;
+        }
+        if ((t->flag[i] & QUERY_NODE_LEVEL) || !row)
+            continue;
+        cell[t->group[i]].self[row - 1] += t->w[0].self[i];
+        if (!tb->again[i])
+            cell[t->group[i]].total[row - 1] += t->w[0].total[i];
+    }
+    ret->n_by = tb->q->n_by;
+    memcpy(ret->by, tb->q->by, sizeof ret->by);
+    ret->n_group = n + rest;
+    ret->group = g;
+    return 0;
+}
+
 static int top(struct table *tb, struct query_top *ret, struct query_err *e)
 {
-    struct query_evidence ev = {};
-    struct query_stacks stacks;
-    const struct query_tree *t = tb->t;
     uint8_t *shown;
 
-    TRY(query_tree_build(tb->q, false, tb->t, e));
     TRY(make_rows(tb, e));
     QUERY_NEW(tb->q, &shown, tb->n, e);
     TRY(find_again(tb, e));
@@ -367,27 +340,24 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
     TRY(match_any(tb, ret, e));
     TRY(match_rows(tb, shown, ret, e));
     TRY(page(tb, shown, ret, e));
-    stacks = query_tree_stacks(t);
-    TRY(query_evidence(tb->q, &ev, e));
-    return query_sums(tb->q, &ev, t->total[0],
-                      t->flag[0] & QUERY_NODE_UNKNOWN ? BATCH_UNKNOWN : t->samples[0], &stacks,
-                      &ret->sum, e);
+    TRY(groups(tb, ret, e));
+    return query_shape_sums(tb->q, tb->s, &ret->sum, e);
 }
 
 int query_top(struct query *q, const struct query_top_ask *ask, struct query_top *ret,
               struct query_err *e)
 {
-    struct query_tree t = {};
-    struct table tb = {.q = q, .t = &t, .ask = ask};
+    struct query_shape s = {};
+    struct table tb = {.q = q, .s = &s, .ask = ask};
     struct query_top answer = {};
     int r;
 
-    if (q->n_by)
-        return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "by",
-                          "by is not supported for this answer");
     TRY(query_gather(q, 0, e));
-    r = top(&tb, &answer, e);
-    query_tree_deinit(&t);
+    r = query_shape(q, false, &s, e);
+    tb.t = s.t;
+    if (r == 0)
+        r = top(&tb, &answer, e);
+    query_shape_deinit(&s);
     if (r == 0)
         *ret = answer;
     return r;

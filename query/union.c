@@ -71,8 +71,8 @@ static int grow_funcs(struct query *q, struct query_tree *t, struct query_err *e
 }
 
 /* The number of this function, by content: a key that two functions share is rehashed. */
-static int func_of(struct query *q, struct query_tree *t, const struct query_func *f, uint32_t *ret,
-                   struct query_err *e)
+int query_tree_func(struct query *q, struct query_tree *t, const struct query_func *f,
+                    uint32_t *ret, struct query_err *e)
 {
     uint64_t *slot, key = f->key;
 
@@ -119,13 +119,20 @@ static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uin
                             .bin = str_basename(s.bin),
                             .kind = s.kind,
                             .key = s.key};
-    TRY(func_of(q, t, &f, ret, e));
+    TRY(query_tree_func(q, t, &f, ret, e));
     *slot = *ret;
     return 0;
 }
 
 /* ---- nodes -------------------------------------------------------------------------------------
  */
+
+#define GROW(q, to, from, n, cap, e)                                                               \
+    do {                                                                                           \
+        QUERY_NEW(q, to, cap, e);                                                                  \
+        if (n)                                                                                     \
+            memcpy(*(to), from, (n) * sizeof **(to));                                              \
+    } while (0)
 
 static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struct query_err *e)
 {
@@ -135,25 +142,24 @@ static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struc
         return 0;
     if (cap < 2 * t->cap) /* many small tries: copy a node twice at most, on average */
         cap = 2 * t->cap;
-    QUERY_NEW(q, &n.parent, cap, e);
-    QUERY_NEW(q, &n.func, cap, e);
-    QUERY_NEW(q, &n.self, cap, e);
-    QUERY_NEW(q, &n.self_samples, cap, e);
-    QUERY_NEW(q, &n.flag, cap, e);
-    if (t->n) {
-        memcpy(n.parent, t->parent, t->n * sizeof *n.parent);
-        memcpy(n.func, t->func, t->n * sizeof *n.func);
-        memcpy(n.self, t->self, t->n * sizeof *n.self);
-        memcpy(n.self_samples, t->self_samples, t->n * sizeof *n.self_samples);
-        memcpy(n.flag, t->flag, t->n * sizeof *n.flag);
+    GROW(q, &n.parent, t->parent, t->n, cap, e);
+    GROW(q, &n.func, t->func, t->n, cap, e);
+    GROW(q, &n.flag, t->flag, t->n, cap, e);
+    if (q->n_by)
+        GROW(q, &n.group, t->group, t->n, cap, e);
+    for (uint32_t s = 0; s < t->n_side; s++) {
+        GROW(q, &n.w[s].self, t->w[s].self, t->n, cap, e);
+        GROW(q, &n.w[s].self_samples, t->w[s].self_samples, t->n, cap, e);
+        if (!t->w[s].var_missing)
+            GROW(q, &n.w[s].self_var, t->w[s].self_var, t->n, cap, e);
     }
     n.cap = cap;
     *t = n;
     return 0;
 }
 
-static int child_of(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
-                    uint32_t *ret, struct query_err *e)
+int query_tree_child(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
+                     uint32_t *ret, struct query_err *e)
 {
     uint64_t *slot;
 
@@ -170,12 +176,44 @@ static int child_of(struct query *q, struct query_tree *t, uint32_t parent, uint
     return 0;
 }
 
+void query_tree_give(struct query_tree *t, uint32_t k, const struct query_tree *from, uint32_t i)
+{
+    for (uint32_t s = 0; s < t->n_side; s++) {
+        t->w[s].self[k] += from->w[s].self[i];
+        t->w[s].self_samples[k] += from->w[s].self_samples[i];
+        if (t->w[s].self_var)
+            t->w[s].self_var[k] += from->w[s].self_var[i];
+    }
+    t->flag[k] |= from->flag[i] & (QUERY_SELF_UNKNOWN | QUERY_SELF_UNKNOWN << 1);
+}
+
 static void weigh(struct query_tree *t, uint32_t node, const struct query_acc *a, uint32_t i)
 {
-    t->self[node] += a->sum[i];
-    t->self_samples[node] += a->count[i];
+    struct query_weigh *w = &t->w[a->side];
+
+    w->self[node] += a->sum[i];
+    w->self_samples[node] += a->count[i];
+    if (w->self_var && a->var)
+        w->self_var[node] += a->var[i];
     if (query_bit(a->unknown, i))
-        t->flag[node] |= QUERY_NODE_UNKNOWN;
+        t->flag[node] |= (uint8_t)(QUERY_SELF_UNKNOWN << a->side);
+}
+
+int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint32_t room,
+                    struct query_err *e)
+{
+    static const struct query_func root = {.name = STR("all")};
+
+    map_init(&t->child, 0);
+    map_init(&t->fn_by_id, 0);
+    map_init(&t->fn_by_key, 0);
+    t->n_side = n_side;
+    TRY(grow_nodes(q, t, room > 64 ? room : 64, e));
+    TRY(grow_funcs(q, t, e));
+    t->n = t->n_func = 1;
+    t->fn[0] = root;
+    t->flag[0] = QUERY_NODE_LEVEL;
+    return 0;
 }
 
 /* ---- tries into the union ----------------------------------------------------------------------
@@ -204,8 +242,9 @@ static int group_node(struct query *q, struct query_tree *t, uint32_t group, uin
                 return r;
         }
         f.key = func_key(f.scope, f.name);
-        TRY(func_of(q, t, &f, &func, e));
-        TRY(child_of(q, t, node, func, &node, e));
+        TRY(query_tree_func(q, t, &f, &func, e));
+        TRY(query_tree_child(q, t, node, func, &node, e));
+        t->flag[node] |= QUERY_NODE_LEVEL;
         if (group >= g->n_group)
             break;
     }
@@ -239,35 +278,18 @@ static int add_down(struct query *q, struct query_tree *t, const struct query_ac
         if (!node[i]) /* mark_needed() was here */
             continue;
         TRY(func_by_id(q, t, a->trie.epoch, trie->func[i], &func, e));
-        TRY(child_of(q, t, node[trie->fparent[i]], func, &node[i], e));
+        TRY(query_tree_child(q, t, node[trie->fparent[i]], func, &node[i], e));
+        t->fn_flag[func] |= QUERY_FN_FRAME;
         if (query_bit(trie->again, i))
             t->flag[node[i]] |= QUERY_NODE_AGAIN;
+        if (t->group)
+            t->group[node[i]] = t->group[node[0]];
         weigh(t, node[i], a, i);
     }
     return 0;
 }
 
-/* Leaf first: each stack is walked from its leaf to its root, and its weight stays there. */
-static int add_inverted(struct query *q, struct query_tree *t, const struct query_acc *a,
-                        const struct store_trie *trie, uint32_t top, struct query_err *e)
-{
-    for (uint32_t i = 1; i < a->n; i++) {
-        uint32_t node = top, func = 0;
-
-        if (!a->sum[i] && !a->count[i])
-            continue;
-        if (i % 1024 == 0)
-            TRY(query_alive(q, e));
-        for (uint32_t k = i; k > 0; k = trie->fparent[k]) {
-            TRY(func_by_id(q, t, a->trie.epoch, trie->func[k], &func, e));
-            TRY(child_of(q, t, node, func, &node, e));
-        }
-        weigh(t, node, a, i);
-    }
-    return 0;
-}
-
-static int add_acc(struct query *q, struct query_tree *t, const struct query_acc *a, bool invert,
+static int add_acc(struct query *q, struct query_tree *t, const struct query_acc *a,
                    struct query_err *e)
 {
     struct store_trie trie = {};
@@ -281,57 +303,77 @@ static int add_acc(struct query *q, struct query_tree *t, const struct query_acc
     TRY(query_alive(q, e));
     TRY(group_node(q, t, a->group, &top, e));
     t->flag[top] |= QUERY_NODE_TOP;
+    if (t->group)
+        t->group[top] = a->group < q->gather->n_group ? a->group : q->gather->n_group;
     weigh(t, top, a, 0);
-    if (invert)
-        return add_inverted(q, t, a, &trie, top, e);
     QUERY_NEW(q, &node, a->n, e);
     TRY(grow_nodes(q, t, t->n + mark_needed(a, &trie, node), e));
     node[0] = top;
     return add_down(q, t, a, &trie, node, e);
 }
 
-static int tree_sum(struct query *q, struct query_tree *t, struct query_err *e)
+static void sum_side(struct query_tree *t, uint32_t s)
 {
+    struct query_weigh *w = &t->w[s];
+    uint8_t own = (uint8_t)(QUERY_SELF_UNKNOWN << s), below = (uint8_t)(QUERY_NODE_UNKNOWN << s);
     unit_i128 all = 0;
 
-    QUERY_NEW(q, &t->total, t->n, e);
-    QUERY_NEW(q, &t->samples, t->n, e);
-    QUERY_NEW(q, &t->hash, t->n, e);
     for (uint32_t i = 0; i < t->n; i++) {
-        if (q->head.agg != QUERY_SUM)
-            t->self[i] = query_round(t->self[i]);
-        all += t->self[i];
-        t->total[i] = t->self[i];
-        t->samples[i] = t->self_samples[i];
-        if (i)
-            t->hash[i] = hash_zoom(t->hash[t->parent[i]], t->fn[t->func[i]].key);
+        all += w->self[i];
+        w->total[i] = w->self[i];
+        w->samples[i] = w->self_samples[i];
+        if (w->var)
+            w->var[i] = w->self_var[i];
+        if (t->flag[i] & own)
+            t->flag[i] |= below;
     }
     for (uint32_t i = t->n - 1; i > 0; i--) {
-        assert(t->parent[i] < i);
-        t->total[t->parent[i]] += t->total[i];
-        t->samples[t->parent[i]] += t->samples[i];
-        t->flag[t->parent[i]] |= t->flag[i] & QUERY_NODE_UNKNOWN;
+        uint32_t p = t->parent[i];
+
+        assert(p < i);
+        w->total[p] += w->total[i];
+        w->samples[p] += w->samples[i];
+        if (w->var)
+            w->var[p] += w->var[i];
+        t->flag[p] |= t->flag[i] & below;
     }
-    assert(t->total[0] == all);
-    return 0;
+    assert(w->total[0] == all);
 }
 
-int query_tree_build(struct query *q, bool invert, struct query_tree *ret, struct query_err *e)
+int query_tree_sum(struct query *q, struct query_tree *t, struct query_err *e)
 {
-    static const struct query_func root = {.name = STR("all")};
-    const struct query_gather *g = q->gather;
+    for (uint32_t s = 0; s < t->n_side; s++) {
+        QUERY_NEW(q, &t->w[s].total, t->n, e);
+        QUERY_NEW(q, &t->w[s].samples, t->n, e);
+        if (!t->w[s].var_missing)
+            QUERY_NEW(q, &t->w[s].var, t->n, e);
+        sum_side(t, s);
+    }
+    QUERY_NEW(q, &t->hash, t->n, e);
+    for (uint32_t i = 1; i < t->n; i++)
+        t->hash[i] = hash_zoom(t->hash[t->parent[i]], t->fn[t->func[i]].key);
+    return query_alive(q, e);
+}
 
-    map_init(&ret->child, 0);
-    map_init(&ret->fn_by_id, 0);
-    map_init(&ret->fn_by_key, 0);
-    TRY(grow_nodes(q, ret, 64, e));
-    TRY(grow_funcs(q, ret, e));
-    ret->n = ret->n_func = 1;
-    ret->fn[0] = root;
-    ret->inverted = invert;
+int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e)
+{
+    const struct query_gather *g = q->gather;
+    bool told[2] = {};
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        ret->w[g->acc[i]->side].var_missing |= g->acc[i]->var_missing;
+        told[g->acc[i]->side] |= g->acc[i]->var != NULL;
+    }
+    for (uint32_t s = 0; s < 2; s++)
+        ret->w[s].var_missing |= !told[s] || q->head.agg != QUERY_SUM;
+    TRY(query_tree_init(q, ret, q->other ? 2 : 1, 0, e));
     for (uint32_t i = 0; i < g->n_acc; i++)
-        TRY(add_acc(q, ret, g->acc[i], invert, e));
-    return tree_sum(q, ret, e);
+        TRY(add_acc(q, ret, g->acc[i], e));
+    for (uint32_t s = 0; q->head.agg != QUERY_SUM && s < ret->n_side; s++) {
+        for (uint32_t i = 0; i < ret->n; i++)
+            ret->w[s].self[i] = query_round(ret->w[s].self[i]);
+    }
+    return query_tree_sum(q, ret, e);
 }
 
 void query_tree_deinit(struct query_tree *t)
@@ -344,23 +386,57 @@ void query_tree_deinit(struct query_tree *t)
 /* ---- what the tree says about itself -----------------------------------------------------------
  */
 
-struct query_stacks query_tree_stacks(const struct query_tree *t)
+struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
 {
+    const struct query_weigh *w = &t->w[side];
     struct query_stacks s = {};
 
     for (uint32_t i = 1; i < t->n; i++) {
-        uint8_t f = t->fn_flag[t->func[i]];
+        uint8_t f = t->flag[i] & QUERY_NODE_LEVEL ? 0 : t->fn_flag[t->func[i]];
 
         if (f & QUERY_FN_NO_STACK)
-            s.no_stack += t->self[i];
+            s.no_stack += w->self[i];
         if ((f & QUERY_FN_TRUNCATED) && !(t->flag[i] & QUERY_NODE_AGAIN))
-            s.truncated += t->total[i];
-        if ((f & QUERY_FN_UNSYMBOLISED) && !t->inverted)
-            s.unsymbolised += t->self[i];
-        else if ((f & QUERY_FN_UNSYMBOLISED) && (t->flag[t->parent[i]] & QUERY_NODE_TOP))
-            s.unsymbolised += t->total[i]; /* leaves are on top */
+            s.truncated += w->total[i];
+        if (f & QUERY_FN_UNSYMBOLISED)
+            s.unsymbolised += w->self[i];
     }
     return s;
+}
+
+/* Depth first with a counter per key. */
+int query_tree_again(struct query *q, const struct query_tree *t, const uint32_t *key_of,
+                     uint32_t n_key, uint8_t *again, struct query_err *e)
+{
+    uint32_t *first, *next, *open, i;
+
+    QUERY_NEW(q, &first, t->n, e); /* first child; next sibling: 0 is no child of anyone */
+    QUERY_NEW(q, &next, t->n, e);
+    QUERY_NEW(q, &open, n_key, e);
+    for (i = t->n - 1; i > 0; i--) {
+        next[i] = first[t->parent[i]];
+        first[t->parent[i]] = i;
+    }
+    for (i = first[0]; i;) {
+        bool frame = !(t->flag[i] & QUERY_NODE_LEVEL);
+        uint32_t k = key_of[t->func[i]];
+
+        if (frame)
+            again[i] = open[k]++ > 0;
+        if (first[i]) {
+            i = first[i];
+            continue;
+        }
+        for (;;) { /* done with i: to its sibling, or up */
+            if (!(t->flag[i] & QUERY_NODE_LEVEL))
+                open[key_of[t->func[i]]]--;
+            if (next[i] || t->parent[i] == 0)
+                break;
+            i = t->parent[i];
+        }
+        i = next[i];
+    }
+    return 0;
 }
 
 int query_tree_match(struct query *q, const struct query_tree *t, const struct query_pattern *p,
@@ -368,7 +444,7 @@ int query_tree_match(struct query *q, const struct query_tree *t, const struct q
 {
     ret[0] = 0;
     for (uint32_t i = 1; i < t->n_func; i++) {
-        int r = query_pattern_match(p, &t->fn[i]);
+        int r = t->fn_flag[i] & QUERY_FN_FRAME ? query_pattern_match(p, &t->fn[i]) : 0;
 
         if (r < 0)
             return query_fail(e, r, QUERY_REGEX_TOO_EXPENSIVE, param,

@@ -31,14 +31,21 @@ static const char *const values_params[] = {"prefix", "limit", "after", SELECT, 
 static const char *const series_params[] = {"points", "bucket", "by",  "groups",
                                             "rate",   SELECT,   SHAPE, NULL};
 static const char *const tree_params[] = {TREE, NULL};
-static const char *const top_params[] = {"sort",  "key",  "match", "any", "limit",
-                                         "after", SELECT, SHAPE,   NULL};
+static const char *const top_params[] = {"sort", "key",    "match", "any", "limit", "after",
+                                         "by",   "groups", SELECT,  SHAPE, NULL};
+static const char *const sandwich_params[] = {"fn",    "bin",  "file", "width", "max_nodes",
+                                              "order", SELECT, SHAPE,  NULL};
+static const char *const diff_params[] = {
+    "a_q",    "a_from", "a_to",  "a_step",  "b_q",     "b_from", "b_to",
+    "b_step", "norm",   "agg",   "f",       "width",   "names",  "max_nodes",
+    "order",  "root",   "limit", "numbers", "timeout", "view",   NULL};
 static const char *const export_params[] = {"format", "lost", TREE, NULL};
 static const char *const no_params[] = {NULL};
 
 static const struct api_route routes[] = {
     {"/coverage", api_coverage, coverage_params},
     {"/events", api_events, page_params},
+    {"/diff", api_diff, diff_params},
     {"/export", api_export, export_params},
     {"/flamegraph", api_flamegraph, tree_params},
     {"/labels", api_labels, types_params},
@@ -46,6 +53,7 @@ static const struct api_route routes[] = {
     {"/metrics", api_metrics, metrics_params},
     {"/metrics/query", api_metrics_query, metric_params},
     {"/series", api_sets, page_params},
+    {"/sandwich", api_sandwich, sandwich_params},
     {"/status", api_status, no_params},
     {"/steps", api_steps, steps_params},
     {"/targets", api_targets, page_params},
@@ -211,18 +219,38 @@ static int open_by(struct api_call *c, struct query_ask *ask, struct query_err *
     return api_param_u32(c, "groups", 1, QUERY_GROUPS_MAX, &ask->groups, e);
 }
 
-static int refuse_later(const struct api_call *c, struct query_err *e)
+/* f=... in the order given. */
+static int open_filters(const struct api_call *c, struct query_ask *ask, struct query_err *e)
 {
-    static const char *const later[] = {"f"};
+    uint32_t n = 0;
 
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        if (api_param(c, later[i]).n)
-            return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, later[i],
-                              "%s is not supported by this version", later[i]);
+    for (uint32_t i = 0; i < c->req->n_param; i++) {
+        if (!str_eq(c->req->param[i].name, STR("f")))
+            continue;
+        if (n < QUERY_FILTER_MAX)
+            ask->filter[n] = c->req->param[i].value;
+        n++;
     }
-    if (api_param(c, "names").n && !str_eq(api_param(c, "names"), STR("full")))
+    ask->n_filter = n;
+    if (n <= QUERY_FILTER_MAX)
+        return 0;
+    e->limit = QUERY_FILTER_MAX;
+    e->actual = n;
+    return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "f", "%u filters, at most %d", n,
+                      QUERY_FILTER_MAX);
+}
+
+static int open_names(const struct api_call *c, struct query_ask *ask, struct query_err *e)
+{
+    static const char *const words[] = {"full", "short", "raw", NULL};
+    uint32_t names = 0;
+
+    TRY(api_param_word(c, "names", words, &names, e));
+    if (names == 2)
         return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "names",
-                          "names=full is all that this version supports");
+                          "names=raw is not supported: names are kept as their sender wrote them, "
+                          "which is names=full");
+    ask->short_names = names == 1;
     return 0;
 }
 
@@ -248,40 +276,89 @@ static int open_timeout(struct api_call *c, struct query_conf *conf, struct quer
     return 0;
 }
 
-static int open_query(struct api_call *c, struct query_ask *ask, struct query_err *e)
+/* What all questions share; fills conf. */
+static int open_common(struct api_call *c, struct query_conf *conf, struct query_ask *ask,
+                       struct query_err *e)
 {
     const struct api_conf *ac = &c->api->conf;
-    struct query_conf conf = {.store = ac->store,
-                              .now = c->req->now,
-                              .cancel = c->req->cancel,
-                              .mem_max = ac->mem_max,
-                              .max_range_ns = ac->max_range_ns,
-                              .max_points = ac->max_points};
 
-    ask->q = api_param(c, "q");
-    ask->from = api_param(c, "from");
-    ask->to = api_param(c, "to");
-    TRY(refuse_later(c, e));
-    TRY(open_timeout(c, &conf, e));
-    return query_open(&conf, ask, &c->query, e);
+    *conf = (struct query_conf){.store = ac->store,
+                                .now = c->req->now,
+                                .cancel = c->req->cancel,
+                                .mem_max = ac->mem_max,
+                                .max_range_ns = ac->max_range_ns,
+                                .max_points = ac->max_points};
+    TRY(open_filters(c, ask, e));
+    TRY(open_names(c, ask, e));
+    return open_timeout(c, conf, e);
 }
 
 int api_open(struct api_call *c, bool need_type, struct query_err *e)
 {
-    struct query_ask ask = {.agg = api_param(c, "agg"),
+    struct query_conf conf;
+    struct query_ask ask = {.q = api_param(c, "q"),
+                            .from = api_param(c, "from"),
+                            .to = api_param(c, "to"),
+                            .agg = api_param(c, "agg"),
                             .at = api_param(c, "at"),
                             .step = api_param(c, "step"),
                             .need_type = need_type};
 
+    TRY(open_common(c, &conf, &ask, e));
     TRY(open_by(c, &ask, e));
-    return open_query(c, &ask, e);
+    return query_open(&conf, &ask, &c->query, e);
 }
 
 int api_open_plain(struct api_call *c, struct query_err *e)
 {
-    struct query_ask ask = {};
+    struct query_conf conf;
+    struct query_ask ask = {
+        .q = api_param(c, "q"), .from = api_param(c, "from"), .to = api_param(c, "to")};
 
-    return open_query(c, &ask, e);
+    TRY(open_common(c, &conf, &ask, e));
+    return query_open(&conf, &ask, &c->query, e);
+}
+
+/* The name of a side's parameter: an error of query/ knows the bare one. */
+static const char *side_param(const char *param, uint32_t side)
+{
+    static const char *const names[][3] = {{"q", "a_q", "b_q"},
+                                           {"from", "a_from", "b_from"},
+                                           {"to", "a_to", "b_to"},
+                                           {"step", "a_step", "b_step"}};
+
+    for (size_t i = 0; param && i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(param, names[i][0]) == 0)
+            return names[i][1 + side];
+    }
+    return param;
+}
+
+int api_open_diff(struct api_call *c, struct query_err *e)
+{
+    struct query_conf conf;
+    struct query_ask a = {.q = api_param(c, "a_q"),
+                          .from = api_param(c, "a_from"),
+                          .to = api_param(c, "a_to"),
+                          .agg = api_param(c, "agg"),
+                          .step = api_param(c, "a_step"),
+                          .need_type = true};
+    struct query_ask b = {.q = api_param(c, "b_q"),
+                          .from = api_param(c, "b_from"),
+                          .to = api_param(c, "b_to"),
+                          .agg = api_param(c, "agg"),
+                          .step = api_param(c, "b_step"),
+                          .need_type = true};
+    uint32_t side = 0;
+    int r;
+
+    TRY(open_common(c, &conf, &a, e));
+    if (!b.q.n)
+        b.q = a.q;
+    r = query_open_diff(&conf, &a, &b, &c->query, &side, e);
+    if (r < 0)
+        e->param = side_param(e->param, side);
+    return r;
 }
 
 /* ---- replies -----------------------------------------------------------------------------------
@@ -352,7 +429,7 @@ static void set_cache(struct api_call *c)
     r->cache = MSG_NO_STORE;
     if (!h || h->relative || h->etag == 0)
         return;
-    r->cache = h->range.t1.v < c->req->now.v - c->api->conf.age_ns ? MSG_DAY : MSG_NO_CACHE;
+    r->cache = h->until.v < c->req->now.v - c->api->conf.age_ns ? MSG_DAY : MSG_NO_CACHE;
     r->has_etag = true;
     r->etag = etag(c, h->etag);
     if (etag_known(c->req->if_none_match, r->etag)) {

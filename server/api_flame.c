@@ -9,28 +9,41 @@
 #define WIDTH_MAX         7680
 #define MAX_NODES_DEFAULT 20000
 
-int api_flame_ask(struct api_call *c, struct query_flame_ask *ask, struct query_err *e)
+int api_tree_size(struct api_call *c, uint32_t *width, uint32_t *max_nodes, struct query_err *e)
 {
-    static const char *const orders[] = {"value", "name", NULL};
-    struct str root = api_param(c, "root");
-    uint32_t order = 0;
+    *width = WIDTH_DEFAULT;
+    *max_nodes = MAX_NODES_DEFAULT;
+    TRY(api_param_u32(c, "width", 0, WIDTH_MAX, width, e));
+    TRY(api_param_u32(c, "max_nodes", 0, c->api->conf.max_nodes, max_nodes, e));
+    if (*max_nodes == 0)
+        *width = 0; /* the whole tree */
+    return 0;
+}
 
-    *ask = (struct query_flame_ask){
-        .width = WIDTH_DEFAULT, .max_nodes = MAX_NODES_DEFAULT, .match = api_param(c, "match")};
-    TRY(api_param_u32(c, "width", 0, WIDTH_MAX, &ask->width, e));
-    TRY(api_param_u32(c, "max_nodes", 0, c->api->conf.max_nodes, &ask->max_nodes, e));
-    TRY(api_param_word(c, "order", orders, &order, e));
-    TRY(api_param_flag(c, "invert", &ask->invert, e));
-    ask->by_name = order == 1;
-    if (ask->max_nodes == 0)
-        ask->width = 0; /* the whole tree */
-    if (root.n && !str_hex64(root, &ask->root))
+int api_root(struct api_call *c, uint64_t *root, struct query_err *e)
+{
+    struct str s = api_param(c, "root");
+
+    if (s.n && !str_hex64(s, root))
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "root",
                           "root is a node's hash: 16 hex digits, or 0");
     return 0;
 }
 
-static void put_hash(struct json_out *j, uint64_t hash)
+int api_flame_ask(struct api_call *c, struct query_flame_ask *ask, struct query_err *e)
+{
+    static const char *const orders[] = {"value", "name", NULL};
+    uint32_t order = 0;
+
+    *ask = (struct query_flame_ask){.match = api_param(c, "match")};
+    TRY(api_tree_size(c, &ask->width, &ask->max_nodes, e));
+    TRY(api_param_word(c, "order", orders, &order, e));
+    TRY(api_param_flag(c, "invert", &ask->invert, e));
+    ask->by_name = order == 1;
+    return api_root(c, &ask->root, e);
+}
+
+void api_put_hash(struct json_out *j, uint64_t hash)
 {
     if (hash)
         json_hex64(j, hash);
@@ -38,30 +51,30 @@ static void put_hash(struct json_out *j, uint64_t hash)
         json_cstr(j, "0");
 }
 
-static void put_view(struct json_out *j, const struct query_flame *f)
+void api_put_path(struct json_out *j, uint64_t root, uint64_t asked, bool found,
+                  const struct query_step *path, uint32_t n)
 {
-    json_key(j, "view");
-    json_object(j);
     json_key(j, "root");
-    put_hash(j, f->view_root);
+    api_put_hash(j, root);
     json_key(j, "asked");
-    put_hash(j, f->view_asked);
+    api_put_hash(j, asked);
     json_key(j, "found");
-    json_bool(j, f->view_found);
+    json_bool(j, found);
     json_key(j, "path");
     json_array(j);
-    for (uint32_t i = 0; i < f->n_path; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         json_object(j);
         json_key(j, "func");
-        json_u64(j, f->path[i].func);
+        json_u64(j, path[i].func);
         json_key(j, "node");
-        put_hash(j, f->path[i].hash);
+        api_put_hash(j, path[i].hash);
         json_object_end(j);
     }
     json_array_end(j);
-    json_key(j, "total");
-    api_put_weight(j, f->view_total);
-    json_object_end(j);
+}
+
+void api_put_trim(struct json_out *j, const struct query_flame *f)
+{
     json_key(j, "trim");
     json_object(j);
     json_key(j, "floor");
@@ -71,6 +84,17 @@ static void put_view(struct json_out *j, const struct query_flame *f)
     json_key(j, "hidden_total");
     api_put_weight(j, f->hidden_total);
     json_object_end(j);
+}
+
+static void put_view(struct json_out *j, const struct query_flame *f)
+{
+    json_key(j, "view");
+    json_object(j);
+    api_put_path(j, f->view_root, f->view_asked, f->view_found, f->path, f->n_path);
+    json_key(j, "total");
+    api_put_weight(j, f->view_total);
+    json_object_end(j);
+    api_put_trim(j, f);
 }
 
 static void put_matched(struct json_out *j, const struct query_flame *f)
@@ -95,7 +119,7 @@ static void put_matched(struct json_out *j, const struct query_flame *f)
     json_object_end(j);
 }
 
-static void put_nodes(struct api_call *c, const struct query_flame *f, bool hashes)
+void api_put_nodes(struct api_call *c, const struct query_flame *f, bool hashes)
 {
     struct json_out *j = &c->json;
 
@@ -103,31 +127,15 @@ static void put_nodes(struct api_call *c, const struct query_flame *f, bool hash
     json_u64(j, f->n);
     json_key(j, "node");
     json_object(j);
-    json_key(j, "depth");
-    json_array(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        json_u64(j, f->depth[i]);
-    json_array_end(j);
+    api_put_indices(j, "depth", f->depth, f->n);
     json_key(j, "func");
     json_array(j);
     for (uint32_t i = 0; i < f->n; i++)
         json_i64(j, f->node_func[i]);
     json_array_end(j);
-    json_key(j, "self");
-    json_array(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        api_put_number(c, f->self[i]);
-    json_array_end(j);
-    json_key(j, "total");
-    json_array(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        api_put_number(c, f->total[i]);
-    json_array_end(j);
-    json_key(j, "samples");
-    json_array(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        api_put_samples(c, f->samples[i]);
-    json_array_end(j);
+    api_put_weights(c, "self", f->self, f->n);
+    api_put_weights(c, "total", f->total, f->n);
+    api_put_counts(c, "samples", f->samples, f->n);
     json_key(j, "hidden");
     json_array(j);
     for (uint32_t i = 0; i < f->n; i++)
@@ -155,7 +163,7 @@ int api_write_tree(struct api_call *c, const struct query_flame *f, struct query
     put_view(j, f);
     put_matched(j, f);
     TRY(api_put_funcs(c, f->func, f->n_func, e));
-    put_nodes(c, f, hashes);
+    api_put_nodes(c, f, hashes);
     json_object_end(j);
     return 0;
 }

@@ -99,12 +99,12 @@ static void put_strings(struct json_out *j, const struct api_strings *s)
     json_object_end(j);
 }
 
-static void put_indices(struct json_out *j, const char *key, const uint32_t *v, uint32_t n)
+void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uint32_t n)
 {
     json_key(j, key);
     json_array(j);
     for (uint32_t i = 0; i < n; i++)
-        json_u64(j, v[3 * (size_t)i]);
+        json_u64(j, v[i]);
     json_array_end(j);
 }
 
@@ -112,15 +112,16 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
 {
     struct json_out *j = &c->json;
     struct api_strings s;
-    uint32_t *at = arena_calloc(&c->arena, n, 3 * sizeof *at);
+    uint32_t *name = arena_calloc(&c->arena, n, 3 * sizeof *name);
+    uint32_t *file = name ? name + n : NULL, *bin = name ? file + n : NULL;
 
     api_strings_init(&s, &c->arena);
-    for (uint32_t i = 0; at && i < n; i++) {
-        at[3 * (size_t)i] = api_string(&s, fn[i].name);
-        at[3 * (size_t)i + 1] = api_string(&s, fn[i].file);
-        at[3 * (size_t)i + 2] = api_string(&s, fn[i].bin);
+    for (uint32_t i = 0; name && i < n; i++) {
+        name[i] = api_string(&s, fn[i].name);
+        file[i] = api_string(&s, fn[i].file);
+        bin[i] = api_string(&s, fn[i].bin);
     }
-    if (!at || s.failed) {
+    if (!name || s.failed) {
         api_strings_deinit(&s);
         return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
     }
@@ -128,9 +129,9 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
     api_strings_deinit(&s);
     json_key(j, "func");
     json_object(j);
-    put_indices(j, "name", at, n);
-    put_indices(j, "file", at + 1, n);
-    put_indices(j, "bin", at + 2, n);
+    api_put_indices(j, "name", name, n);
+    api_put_indices(j, "file", file, n);
+    api_put_indices(j, "bin", bin, n);
     json_key(j, "kind");
     json_array(j);
     for (uint32_t i = 0; i < n; i++)
@@ -237,6 +238,24 @@ void api_put_samples(struct api_call *c, uint64_t v)
         api_put_number(c, (unit_i128)v);
 }
 
+void api_put_weights(struct api_call *c, const char *key, const unit_i128 *v, uint32_t n)
+{
+    json_key(&c->json, key);
+    json_array(&c->json);
+    for (uint32_t i = 0; i < n; i++)
+        api_put_number(c, v[i]);
+    json_array_end(&c->json);
+}
+
+void api_put_counts(struct api_call *c, const char *key, const uint64_t *v, uint32_t n)
+{
+    json_key(&c->json, key);
+    json_array(&c->json);
+    for (uint32_t i = 0; i < n; i++)
+        api_put_samples(c, v[i]);
+    json_array_end(&c->json);
+}
+
 void api_put_type(struct json_out *j, const struct query_type *t)
 {
     const char *kind = t->kind == KIND_LEVEL ? "level" : "sum";
@@ -291,7 +310,7 @@ static void put_step(struct json_out *j, const struct query_step_use *s)
     json_object_end(j);
 }
 
-void api_put_head(struct api_call *c, const char *kind)
+void api_put_kind(struct api_call *c, const char *kind)
 {
     const struct query_head *h = query_head(c->query);
     struct json_out *j = &c->json;
@@ -308,6 +327,10 @@ void api_put_head(struct api_call *c, const char *kind)
         json_key(j, "agg");
         json_cstr(j, agg_word(h->agg));
     }
+}
+
+void api_put_range(struct json_out *j, const struct query_head *h)
+{
     json_key(j, "range");
     json_object(j);
     api_put_ns(j, "from_ns", h->range.t0.v);
@@ -316,6 +339,12 @@ void api_put_head(struct api_call *c, const char *kind)
     api_put_ns(j, "effective_to_ns", h->effective.t1.v);
     json_object_end(j);
     put_step(j, &h->step);
+}
+
+void api_put_head(struct api_call *c, const char *kind)
+{
+    api_put_kind(c, kind);
+    api_put_range(&c->json, query_head(c->query));
 }
 
 /* ---- evidence ----------------------------------------------------------------------------------
@@ -461,6 +490,30 @@ static void put_empty(struct json_out *j, const struct query_empty *e)
     json_object_end(j);
 }
 
+/* What each filter took: with total it adds up to unfiltered.total. */
+static void put_filtered(struct json_out *j, const struct query_sums *s)
+{
+    if (s->n_filtered == 0)
+        return;
+    json_key(j, "filtered");
+    json_array(j);
+    for (uint32_t i = 0; i < s->n_filtered; i++) {
+        const struct query_filtered *f = &s->filtered[i];
+
+        json_object(j);
+        json_key(j, "f");
+        json_str(j, f->text);
+        json_key(j, "functions");
+        json_u64(j, f->functions);
+        json_key(j, "dropped");
+        api_put_weight(j, s->whole.total == QUERY_UNKNOWN ? QUERY_UNKNOWN : f->dropped);
+        json_key(j, "samples");
+        api_put_count(j, s->whole.total == QUERY_UNKNOWN ? BATCH_UNKNOWN : f->samples);
+        json_object_end(j);
+    }
+    json_array_end(j);
+}
+
 void api_put_sums(struct api_call *c, const struct query_sums *s)
 {
     struct json_out *j = &c->json;
@@ -477,13 +530,14 @@ void api_put_sums(struct api_call *c, const struct query_sums *s)
     } else {
         json_null(j);
     }
-    json_key(j, "unfiltered"); /* the same, as long as there are no filters */
+    json_key(j, "unfiltered");
     json_object(j);
     json_key(j, "total");
-    api_put_weight(j, s->total);
+    api_put_weight(j, s->whole.total);
     json_key(j, "samples");
-    api_put_count(j, s->samples);
+    api_put_count(j, s->whole.samples);
     json_object_end(j);
+    put_filtered(j, s);
     put_coverage(j, &s->coverage);
     put_quality(j, &s->quality);
     put_empty(j, &s->empty);

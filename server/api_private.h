@@ -54,10 +54,17 @@ struct str api_param(const struct api_call *c, const char *name);
 [[nodiscard]] int api_param_word(const struct api_call *c, const char *name,
                                  const char *const *words, uint32_t *v, struct query_err *e);
 
-/* Opens c->query from q, from, to, agg, at, step, by, groups. */
+/* Opens c->query from q, from, to, agg, at, step, by, groups, f, names. */
 [[nodiscard]] int api_open(struct api_call *c, bool need_type, struct query_err *e);
 /* The same from q, from, to: by and agg are then the route's own. */
 [[nodiscard]] int api_open_plain(struct api_call *c, struct query_err *e);
+
+/* The same from a_q, b_q and so on, for a difference. */
+[[nodiscard]] int api_open_diff(struct api_call *c, struct query_err *e);
+/* width, max_nodes, root with their limits. */
+[[nodiscard]] int api_tree_size(struct api_call *c, uint32_t *width, uint32_t *max_nodes,
+                                struct query_err *e);
+[[nodiscard]] int api_root(struct api_call *c, uint64_t *root, struct query_err *e);
 
 /* points or bucket; neither: 600 points. */
 [[nodiscard]] int api_bucket_ask(const struct api_call *c, struct query_series_ask *ask,
@@ -89,6 +96,9 @@ void api_put_instant(struct json_out *j, real_ns t);  /* "decimal string" */
 void api_put_number(struct api_call *c, unit_i128 v); /* of a column */
 void api_put_samples(struct api_call *c, uint64_t v); /* of a column */
 void api_put_ns(struct json_out *j, const char *key, int64_t ns);
+/* columns */
+void api_put_weights(struct api_call *c, const char *key, const unit_i128 *v, uint32_t n);
+void api_put_counts(struct api_call *c, const char *key, const uint64_t *v, uint32_t n);
 
 void api_put_text(struct json_out *j, const char *key, struct str s);
 /* "labels":{...} */
@@ -100,7 +110,18 @@ void api_put_lost(struct json_out *j, const struct query_loss *l, uint32_t n);
 
 /* v, kind, type, agg, range, step */
 void api_put_head(struct api_call *c, const char *kind);
-/* total, samples, se, unfiltered, coverage, quality, empty */
+/* v, kind, type, agg */
+void api_put_kind(struct api_call *c, const char *kind);
+void api_put_range(struct json_out *j, const struct query_head *h);
+/* Columns of a tree: depth func self total samples hidden; and the hashes */
+void api_put_nodes(struct api_call *c, const struct query_flame *f, bool hashes);
+void api_put_trim(struct json_out *j, const struct query_flame *f);
+void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uint32_t n);
+void api_put_hash(struct json_out *j, uint64_t hash); /* 0 is "0" */
+/* view: root, asked, found, path */
+void api_put_path(struct json_out *j, uint64_t root, uint64_t asked, bool found,
+                  const struct query_step *path, uint32_t n);
+/* total, samples, se, unfiltered, filtered, coverage, quality, empty */
 void api_put_sums(struct api_call *c, const struct query_sums *s);
 /* strings, raw, func: those of fn[0..n) that shown says (NULL: all), in this order */
 [[nodiscard]] int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n,
@@ -117,7 +138,7 @@ void api_text_name(struct buf *b, struct str s);
 /* ---- handlers ----------------------------------------------------------------------------------
  */
 
-api_fn api_flamegraph, api_top, api_timeseries, api_export;
+api_fn api_flamegraph, api_top, api_timeseries, api_export, api_sandwich, api_diff;
 api_fn api_types, api_labels, api_label_values, api_targets, api_status;
 api_fn api_sets, api_steps, api_events, api_coverage, api_metrics, api_metrics_query;
 

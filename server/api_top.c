@@ -78,10 +78,20 @@ static void put_found(struct json_out *j, const struct query_top *t)
     json_object_end(j);
 }
 
-static void put_rows(struct api_call *c, const struct query_top *t)
+static int put_rows(struct api_call *c, const struct query_top *t, struct query_err *e)
 {
+    unit_i128 *self = arena_calloc(&c->arena, t->n, sizeof *self);
+    unit_i128 *total = arena_calloc(&c->arena, t->n, sizeof *total);
+    uint64_t *samples = arena_calloc(&c->arena, t->n, sizeof *samples);
     struct json_out *j = &c->json;
 
+    if (!self || !total || !samples)
+        return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
+    for (uint32_t i = 0; i < t->n; i++) {
+        self[i] = t->row[i].self;
+        total[i] = t->row[i].total;
+        samples[i] = t->row[i].samples;
+    }
     json_key(j, "row");
     json_object(j);
     json_key(j, "func");
@@ -89,27 +99,52 @@ static void put_rows(struct api_call *c, const struct query_top *t)
     for (uint32_t i = 0; i < t->n; i++)
         json_u64(j, i);
     json_array_end(j);
-    json_key(j, "self");
-    json_array(j);
-    for (uint32_t i = 0; i < t->n; i++)
-        api_put_number(c, t->row[i].self);
-    json_array_end(j);
-    json_key(j, "total");
-    json_array(j);
-    for (uint32_t i = 0; i < t->n; i++)
-        api_put_number(c, t->row[i].total);
-    json_array_end(j);
-    json_key(j, "samples");
-    json_array(j);
-    for (uint32_t i = 0; i < t->n; i++)
-        api_put_samples(c, t->row[i].samples);
-    json_array_end(j);
+    api_put_weights(c, "self", self, t->n);
+    api_put_weights(c, "total", total, t->n);
+    api_put_counts(c, "samples", samples, t->n);
     json_key(j, "places");
     json_array(j);
     for (uint32_t i = 0; i < t->n; i++)
         json_u64(j, t->row[i].places);
     json_array_end(j);
     json_object_end(j);
+    return 0;
+}
+
+/* Per group of by= its labels, its total, and what the page's rows have of it. */
+static void put_groups(struct api_call *c, const struct query_top *t)
+{
+    struct json_out *j = &c->json;
+
+    if (t->n_by == 0)
+        return;
+    json_key(j, "groups");
+    json_array(j);
+    for (uint32_t i = 0; i < t->n_group; i++) {
+        const struct query_top_group *g = &t->group[i];
+
+        json_object(j);
+        json_key(j, "labels");
+        json_object(j);
+        for (uint32_t k = 0; k < t->n_by && !g->rest; k++) {
+            json_key_str(j, t->by[k]);
+            json_str(j, g->label[k]);
+        }
+        json_object_end(j);
+        json_key(j, "rest");
+        json_bool(j, g->rest);
+        json_key(j, "total");
+        api_put_weight(j, g->total);
+        json_key(j, "samples");
+        api_put_count(j, g->samples);
+        json_key(j, "row");
+        json_object(j);
+        api_put_weights(c, "self", g->self, t->n);
+        api_put_weights(c, "total", g->sums, t->n);
+        json_object_end(j);
+        json_object_end(j);
+    }
+    json_array_end(j);
 }
 
 /* func holds the page's rows alone, in their order. */
@@ -127,7 +162,8 @@ static int put_page(struct api_call *c, const struct query_top *t, struct query_
     json_u64(j, t->rows);
     json_key(j, "n");
     json_u64(j, t->n);
-    put_rows(c, t);
+    TRY(put_rows(c, t, e));
+    put_groups(c, t);
     json_key(j, "next");
     if (t->next.n)
         json_str(j, t->next);

@@ -480,7 +480,7 @@ uint32_t store_workers(const struct store_view *v)
 }
 
 struct cell { /* what one share is made of */
-    uint32_t trie, group, bucket, series;
+    uint32_t side, trie, group, bucket, series;
     uint32_t node;
     uint64_t count;
     unit_i128 sum;
@@ -494,6 +494,8 @@ static int cell_cmp(const void *va, const void *vb)
 
     if (a->trie != b->trie)
         return a->trie < b->trie ? -1 : 1;
+    if (a->side != b->side)
+        return a->side < b->side ? -1 : 1;
     if (a->group != b->group)
         return a->group < b->group ? -1 : 1;
     if (a->bucket != b->bucket)
@@ -548,7 +550,8 @@ static int64_t covered_ms(const struct store *s, uint32_t series, struct interva
 }
 
 /* The start of the reading that "now" or "at" means; INT64_MIN: none. */
-static int64_t chosen_reading(const struct store *s, const struct store_query *q, uint32_t series)
+static int64_t chosen_reading(const struct store *s, const struct store_query *q, uint32_t side,
+                              uint32_t series)
 {
     int64_t best = INT64_MIN;
 
@@ -557,16 +560,16 @@ static int64_t chosen_reading(const struct store *s, const struct store_query *q
 
         if (s->row[i].series != series || r->t <= best)
             continue;
-        if (q->level == STORE_NOW ? r->t < q->side[0].range.t1.v
+        if (q->level == STORE_NOW ? r->t < q->side[side].range.t1.v
                                   : r->t <= q->at.v && q->at.v < r->until)
             best = r->t;
     }
     return best;
 }
 
-static struct interval bucket_range(const struct store_query *q, uint32_t bucket)
+static struct interval bucket_range(const struct store_query *q, uint32_t side, uint32_t bucket)
 {
-    struct interval r = q->side[0].range;
+    struct interval r = q->side[side].range;
 
     if (q->bucket_ns > 0) {
         r.t0.v += bucket * q->bucket_ns;
@@ -576,11 +579,12 @@ static struct interval bucket_range(const struct store_query *q, uint32_t bucket
     return r;
 }
 
-static void add_row(struct store *s, const struct store_query *q, const struct row *r,
-                    uint32_t group, struct cell **cell, uint32_t *n_cell)
+static void add_row(struct store *s, const struct store_query *q, uint32_t side,
+                    const struct row *r, uint32_t group, struct cell **cell, uint32_t *n_cell)
 {
-    struct interval range = q->side[0].range;
-    struct cell c = {.trie = r->trie,
+    struct interval range = q->side[side].range;
+    struct cell c = {.side = side,
+                     .trie = r->trie,
                      .group = group,
                      .node = q->want == STORE_STACKS ? r->node : 0,
                      .count = r->r.count_unknown ? 0 : r->r.count,
@@ -600,15 +604,15 @@ static void add_row(struct store *s, const struct store_query *q, const struct r
     }
     c.series = r->series;
     if (q->level != STORE_AVERAGE) {
-        if (chosen_reading(s, q, r->series) == r->r.t)
+        if (chosen_reading(s, q, side, r->series) == r->r.t)
             PUSH(*cell, *n_cell, c);
         return;
     }
     if (q->bucket_ns > 0)
         last = (uint32_t)((range.t1.v - range.t0.v - 1) / q->bucket_ns);
     for (c.bucket = first; c.bucket <= last; c.bucket++) {
-        struct interval held =
-            interval_cut((struct interval){{r->r.t}, {r->r.until}}, bucket_range(q, c.bucket));
+        struct interval held = interval_cut((struct interval){{r->r.t}, {r->r.until}},
+                                            bucket_range(q, side, c.bucket));
 
         c.sum = (unit_i128)r->r.value * ((held.t1.v - held.t0.v) / NS_PER_MS);
         if (held.t1.v > held.t0.v)
@@ -627,6 +631,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
     int64_t narrow[PIECE];
     double var[PIECE];
     struct store_share sh = {.trie = s->trie[c->trie].id,
+                             .side = c->side,
                              .group = c->group,
                              .bucket = c->bucket,
                              .n = n,
@@ -634,7 +639,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
                              .count = count,
                              .var = var,
                              .den_ms = 1,
-                             .sum = {.type = q->side[0].sel.type, .n = n}};
+                             .sum = {.type = q->side[c->side].sel.type, .n = n}};
     bool fits = q->level == STORE_SUM;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -655,7 +660,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
     if (s->lie != PTYPE_NONE)
         sh.sum.type = s->lie;
     if (q->level == STORE_AVERAGE)
-        sh.den_ms = covered_ms(s, c->series, bucket_range(q, c->bucket));
+        sh.den_ms = covered_ms(s, c->series, bucket_range(q, c->side, c->bucket));
     return sink->share(sink->ctx, c->trie % 2, &sh);
 }
 
@@ -691,21 +696,28 @@ static int emit(struct store *s, const struct store_query *q, const struct store
     return 0;
 }
 
-static void answer_selection(struct store *s, const struct store_query *q, struct store_answer *ret,
-                             int *r, struct err *err)
+static void answer_selection(struct store *s, const struct store_query *q, uint32_t side,
+                             struct store_answer *ret, int *r, struct err *err)
 {
     uint32_t furthest = 0;
 
-    ret->side[0].none_by = -1;
+    ret->side[side].none_by = -1;
     for (uint32_t i = 0; i < s->n_series; i++) {
-        int yes = selects(&q->side[0].sel, &s->series[i], NULL, &furthest, err);
+        int yes = selects(&q->side[side].sel, &s->series[i], NULL, &furthest, err);
 
         if (yes < 0)
             *r = yes;
-        ret->side[0].series += yes == 1;
+        ret->side[side].series += yes == 1;
     }
-    if (ret->side[0].series == 0 && q->side[0].sel.n)
-        ret->side[0].none_by = (int32_t)furthest;
+    if (ret->side[side].series == 0 && q->side[side].sel.n)
+        ret->side[side].none_by = (int32_t)furthest;
+}
+
+/* The bits of each trie, asked for once, by the worker that hands its shares out. */
+static void ask_nodes(struct store *s, const struct store_query *q, const uint64_t **bits)
+{
+    for (uint32_t i = 0; q->nodes && i < s->n_trie; i++)
+        bits[i] = q->nodes(q->nodes_ctx, i % 2, s->trie[i].id);
 }
 
 static bool in_windows(const struct store_side *side, const struct row *r)
@@ -720,6 +732,32 @@ static bool in_windows(const struct store_side *side, const struct row *r)
     return side->n_window == 0;
 }
 
+static int add_side(struct store *s, const struct store_query *q, uint32_t side,
+                    const uint64_t **bits, struct store_answer *ret, struct cell **cell,
+                    uint32_t *n_cell, struct store_group **group, uint32_t *n_group,
+                    struct err *err)
+{
+    int r = 0;
+
+    answer_selection(s, q, side, ret, &r, err);
+    if (q->side[side].n_window && q->level != STORE_SUM)
+        r = err_set(err, -ENOTSUP, "a level cannot be restricted to steps");
+    for (uint32_t i = 0; r == 0 && i < s->n_row; i++) {
+        const struct row *row = &s->row[i];
+        const uint64_t *b = bits[row->trie];
+        int yes = selects(&q->side[side].sel, &s->series[row->series], row, NULL, err);
+
+        if (yes < 0)
+            r = yes;
+        if (yes != 1 || (b && !(b[row->node >> 6] >> (row->node & 63) & 1)) ||
+            !in_windows(&q->side[side], row) ||
+            (q->level == STORE_SUM && !interval_has(q->side[side].range, (real_ns){row->r.t})))
+            continue;
+        add_row(s, q, side, row, q->n_by ? group_of(q, s, row, group, n_group) : 0, cell, n_cell);
+    }
+    return r;
+}
+
 int store_scan(struct store_view *v, const struct store_query *q, const struct store_sink *sink,
                struct store_answer *ret, struct err *err)
 {
@@ -727,8 +765,9 @@ int store_scan(struct store_view *v, const struct store_query *q, const struct s
     struct store *s = v->s;
     struct store_group *group = NULL, *copy;
     struct cell *cell = NULL;
-    struct store_tier_span *tier = arena_new(q->arena, struct store_tier_span);
+    struct store_tier_span *tier = arena_array(q->arena, struct store_tier_span, 2);
     uint32_t n_group = 0, n_cell = 0;
+    const uint64_t **bits;
     int r = 0;
 
     if (s->fail)
@@ -736,30 +775,19 @@ int store_scan(struct store_view *v, const struct store_query *q, const struct s
     if (!tier)
         return err_set(err, -ENOMEM, "no memory for the answer");
     *ret = (struct store_answer){};
-    answer_selection(s, q, ret, &r, err);
-    if (q->side[0].n_window && q->level != STORE_SUM)
-        r = err_set(err, -ENOTSUP, "a level cannot be restricted to steps");
-    for (uint32_t i = 0; r == 0 && i < s->n_row; i++) {
-        const struct row *row = &s->row[i];
-        int yes = selects(&q->side[0].sel, &s->series[row->series], row, NULL, err);
-
-        if (!in_windows(&q->side[0], row))
-            continue;
-
-        if (yes < 0)
-            r = yes;
-        if (yes != 1 ||
-            (q->level == STORE_SUM && !interval_has(q->side[0].range, (real_ns){row->r.t})))
-            continue;
-        add_row(s, q, row, q->n_by ? group_of(q, s, row, &group, &n_group) : 0, &cell, &n_cell);
-    }
+    bits = xcalloc(s->n_trie + 1, sizeof *bits);
+    ask_nodes(s, q, bits);
+    for (uint32_t i = 0; r == 0 && i < q->n_side; i++)
+        r = add_side(s, q, i, bits, ret, &cell, &n_cell, &group, &n_group, err);
     if (r == 0)
         r = emit(s, q, sink, cell, n_cell, err);
-    *tier = raw;
-    tier->t = q->side[0].range;
-    ret->side[0].effective = q->side[0].range;
-    ret->side[0].tier = tier;
-    ret->side[0].n_tier = 1;
+    for (uint32_t i = 0; i < q->n_side; i++) {
+        tier[i] = raw;
+        tier[i].t = q->side[i].range;
+        ret->side[i].effective = q->side[i].range;
+        ret->side[i].tier = &tier[i];
+        ret->side[i].n_tier = 1;
+    }
     copy = arena_array(q->arena, struct store_group, n_group);
     if (!copy)
         r = err_set(err, -ENOMEM, "no memory for the groups");
@@ -773,6 +801,7 @@ int store_scan(struct store_view *v, const struct store_query *q, const struct s
     ret->etag = s->lsn + 1;
     free(group);
     free(cell);
+    free(bits);
     if (r < 0)
         return r;
     return s->n_damage ? STORE_PARTIAL : 0;

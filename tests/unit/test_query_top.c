@@ -191,10 +191,48 @@ static void same_name_two_files(void **state)
     assert_int_equal(t.n, 2);
     assert_str(t.func[t.row[0].func].file, STR("b.py"));
     query_free(q);
-    q = test_ask(s, "cpu", 0, 2 * S, "service");
-    test_err = (struct query_err){};
-    assert_true(query_top(q, &a, &t, &test_err) < 0);
-    assert_int_equal(test_err.code, QUERY_NOT_SUPPORTED);
+    fake_store_free(s);
+}
+
+/* Each row cut into the groups of by=; what they hang under is no row. */
+static void groups(void **state)
+{
+    static const char *const host[] = {"x", "y", "z"};
+    struct store *s = fake_store_new();
+    struct query_conf conf = {.store = s, .now = {100 * S}, .mem_max = 1 << 24};
+    struct query_ask ask = {.q = STR("cpu"),
+                            .from = STR("0s"),
+                            .to = STR("9s"),
+                            .n_by = 1,
+                            .by = {STR("host")},
+                            .groups = 2};
+    const struct query_top_ask a = {.limit = 2, .sort = QUERY_BY_TOTAL, .match = STR("host=")};
+    struct query_top_ask b = {.limit = 2, .sort = QUERY_BY_TOTAL};
+    struct query_top t = {};
+    struct query *q = NULL;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char labels[32];
+
+        (void)snprintf(labels, sizeof labels, "service=a,host=%s", host[i]);
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                             .labels = labels,
+                                             .t = S,
+                                             .stack = i ? "n:main#x;n:f#x" : "n:main#x;n:main#x",
+                                             .count = 1,
+                                             .value = 100 >> i});
+    }
+    assert_ok(query_open(&conf, &ask, &q, &test_err), &test_err);
+    top(q, &b, &t);
+    assert_true(t.rows == 2 && t.n_group == 3 && t.n_by == 1);
+    assert_str(t.group[0].label[0], STR("x"));
+    assert_str(t.group[1].label[0], STR("y"));
+    assert_true(t.group[2].rest && t.group[2].total == 25 && t.group[2].samples == 1);
+    assert_true(t.row[0].total == 175 && t.group[0].sums[0] == 100 && t.group[1].sums[0] == 50);
+    assert_true(t.group[0].self[0] == 100 && t.group[2].self[0] == 0 && t.group[2].sums[1] == 25);
+    top(q, &a, &t);
+    assert_true(t.rows == 0 && t.matched.total == 0);
     query_free(q);
     fake_store_free(s);
 }
@@ -205,6 +243,7 @@ int main(void)
         cmocka_unit_test(recursion), cmocka_unit_test(deep_recursion),
         cmocka_unit_test(keys),      cmocka_unit_test(pages),
         cmocka_unit_test(patterns),  cmocka_unit_test(same_name_two_files),
+        cmocka_unit_test(groups),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

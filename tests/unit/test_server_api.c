@@ -53,6 +53,8 @@ static void example(void)
 }
 
 #define RANGE "q=cpu&from=1764417600s&to=1764417720s"
+/* nothing, covered, against all there is */
+#define DIFF "a_q=cpu&a_from=1764417640s&a_to=1764417660s&b_from=1764417600s&b_to=1764417620s"
 
 static void flame_example(void **state)
 {
@@ -115,6 +117,16 @@ static void other_answers(void **state)
         const char *path, *query, *file;
     } ask[] = {
         {"/api/v1/top", RANGE "&match=/o/&any=libc&any=bin=libc&limit=4", "top.json"},
+        {"/api/v1/top", RANGE "&by=host&limit=2&f=drop:release", "top_by.json"},
+        {"/api/v1/sandwich", RANGE "&fn=main&bin=demo&width=10", "sandwich.json"},
+        {"/api/v1/sandwich", RANGE "&fn=forward&f=merge:file=a.py", "sandwich_filtered.json"},
+        {"/api/v1/flamegraph", RANGE "&f=start:train&f=merge:kind=native&max_nodes=0",
+         "flamegraph_filtered.json"},
+        {"/api/v1/flamegraph", RANGE "&f=keep:nothing", "filtered_out.json"},
+        {"/api/v1/diff", DIFF "&width=10", "diff.json"},
+        {"/api/v1/diff", DIFF "&view=top&norm=share&limit=3", "diff_top.json"},
+        {"/api/v1/diff", DIFF "&b_q=cpu{host=\"none\"}", "diff_not_covered.json"},
+        {"/api/v1/timeseries", RANGE "&bucket=20s&f=keep:/^f/", "timeseries_filtered.json"},
         {"/api/v1/timeseries", RANGE "&bucket=20s&by=host", "timeseries.json"},
         {"/api/v1/timeseries", RANGE "&bucket=20s&rate=1", "timeseries_rate.json"},
         {"/api/v1/types", "from=1764417600s&to=1764417720s", "types.json"},
@@ -192,16 +204,36 @@ static void refusals(void **state)
     refused(400, "bad_parameter", "\"param\":\"timeout\"");
     handle("/api/v1/flamegraph", "q=cpu&by=a,b,c,d");
     refused(400, "bad_parameter", "\"param\":\"by\"");
-    handle("/api/v1/flamegraph", "q=cpu&f=keep:main");
-    refused(422, "not_supported", "\"param\":\"f\"");
+    handle("/api/v1/flamegraph", "q=cpu&f=hide:main");
+    refused(400, "bad_parameter", "\"param\":\"f\"");
+    handle("/api/v1/timeseries", "q=cpu&f=keep:/(/");
+    refused(400, "bad_pattern", "\"param\":\"f\"");
+    handle("/api/v1/diff", "a_q=cpu&b_q=cpu{a");
+    refused(400, "bad_selector", "\"param\":\"b_q\"");
+    handle("/api/v1/diff", "b_q=cpu");
+    refused(400, "type_required", "\"param\":\"a_q\"");
+    handle("/api/v1/diff", "a_q=cpu&a_from=now&a_to=now-1m");
+    refused(400, "bad_range", "\"param\":\"a_from\"");
+    handle("/api/v1/diff", "a_q=cpu&b_q=offcpu");
+    refused(422, "types_differ", "\"param\":\"b_q\"");
+    handle("/api/v1/diff", "a_q=live&norm=second");
+    refused(422, "norm_not_for_level", "\"param\":\"norm\"");
+    handle("/api/v1/diff", "a_q=live&norm=step");
+    refused(422, "norm_not_for_level", "\"param\":\"norm\"");
+    handle("/api/v1/diff", "a_q=cpu&b_step=train:5-4");
+    refused(400, "bad_parameter", "\"param\":\"b_step\"");
+    handle("/api/v1/diff", "q=cpu");
+    refused(400, "unknown_parameter", "\"param\":\"q\"");
+    handle("/api/v1/sandwich", "q=cpu");
+    refused(400, "bad_parameter", "\"param\":\"fn\"");
+    handle("/api/v1/sandwich", "q=cpu&fn=main&by=host");
+    refused(400, "unknown_parameter", "\"param\":\"by\"");
     handle("/api/v1/flamegraph", "q=cpu&step=train:5-4");
     refused(400, "bad_parameter", "\"param\":\"step\"");
-    handle("/api/v1/flamegraph", "q=cpu&names=short");
+    handle("/api/v1/flamegraph", "q=cpu&names=raw");
     refused(422, "not_supported", "\"param\":\"names\"");
     handle("/api/v1/flamegraph", "q=live&agg=peak");
     refused(422, "not_supported", "\"param\":\"agg\"");
-    handle("/api/v1/top", "q=cpu&by=host");
-    refused(400, "unknown_parameter", "\"param\":\"by\"");
     handle("/api/v1/top", "q=cpu&key=line");
     refused(422, "not_supported", "\"param\":\"key\"");
     handle("/api/v1/top", "q=cpu&after=xyz");

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "query/query_private.h"
+
+/*
+ * A before, B after: one scan with two sides, one tree of both. What was measured stays as it is;
+ * a difference divides each side by its own denominator and by nothing else. Neither side is
+ * scaled to the other, nor for what it lost: that is said in words beside it.
+ *
+ * A node stays in the answer if it can be seen on either side: its size is the larger of what it is
+ * of each side's view.
+ */
+
+#define SIZE_ONE     ((unit_i128)1 << 62) /* a side's whole view */
+#define MIN_SAMPLES  30
+#define LOSS_APART   0.005
+#define WARNINGS_MAX 8
+
+struct diff {
+    struct query *q[2];
+    const struct query_diff_ask *ask;
+    struct query_shape s;
+    struct query_diff *ret;
+    uint32_t root;
+    unit_i128 *size, *sort;
+    double *churn; /* of the subtree; NULL unless comparable */
+    struct query_fn_table fns;
+};
+
+/* ---- denominators ------------------------------------------------------------------------------
+ */
+
+static int check(const struct query *q, const struct query_diff_ask *ask, struct query_err *e)
+{
+    const struct query_type *t = &q->head.type;
+
+    TRY(query_max_nodes(ask->max_nodes, e));
+    if (q->head.agg != QUERY_SUM &&
+        (ask->norm == QUERY_NORM_SECOND || ask->norm == QUERY_NORM_STEP))
+        return query_fail(e, -EINVAL, QUERY_NORM_NOT_FOR_LEVEL, "norm",
+                          "%.*s is a level: norm is none or share", STR_ARG(str_to(t->name, 60)));
+    if (str_eq(t->name, STR("samples")) && str_eq(t->unit, STR("count")))
+        return query_fail(e, -EINVAL, QUERY_PERIOD_UNKNOWN, "norm",
+                          "samples:count are observations of unknown period: how many there are "
+                          "depends on how often one looked");
+    return 0;
+}
+
+static int side_sums(struct diff *d, uint32_t k, struct query_err *e)
+{
+    struct query_diff_side *s = &d->ret->side[k];
+    const struct query_coverage *c;
+
+    TRY(query_shape_sums(d->q[k], &d->s, &s->sum, e));
+    s->head = d->q[k]->head;
+    c = &s->sum.coverage;
+    s->seconds = c->sources && c->source_ns > 0 ? (double)c->source_ns / 1e9 : -1;
+    s->steps = s->head.step.name.n ? s->head.step.whole : BATCH_UNKNOWN;
+    s->share = s->sum.whole.total;
+    s->view = s->sum.total == QUERY_UNKNOWN ? QUERY_UNKNOWN : d->s.t->w[k].total[d->root];
+    return 0;
+}
+
+/* Why side k cannot be divided; NULL: it can. */
+static const char *divide(const struct diff *d, struct query_diff_side *s, uint32_t k)
+{
+    static const char *const why[][2] = {{"a_not_covered", "b_not_covered"},
+                                         {"a_coverage_unknown", "b_coverage_unknown"},
+                                         {"a_zero_total", "b_zero_total"},
+                                         {"a_no_steps", "b_no_steps"}};
+
+    if (d->ret->norm == QUERY_NORM_STEP && (s->steps == 0 || s->steps == BATCH_UNKNOWN))
+        return why[3][k];
+    if (s->sum.whole.total == QUERY_UNKNOWN)
+        return why[0][k];
+    switch (d->ret->norm) {
+    case QUERY_NORM_STEP:
+        s->norm = (double)s->steps;
+        return NULL;
+    case QUERY_NORM_SECOND:
+        if (s->seconds <= 0)
+            return why[1][k];
+        s->norm = s->seconds;
+        return NULL;
+    case QUERY_NORM_SHARE:
+        if (s->share <= 0)
+            return why[2][k];
+        s->norm = (double)s->share;
+        return NULL;
+    case QUERY_NORM_DEFAULT:
+    case QUERY_NORM_NONE:
+    default:
+        s->norm = 1;
+        return NULL;
+    }
+}
+
+static void compare_sides(struct diff *d)
+{
+    struct query_diff *r = d->ret;
+
+    r->norm = d->ask->norm;
+    if (r->norm == QUERY_NORM_DEFAULT) {
+        bool steps = r->side[0].steps != BATCH_UNKNOWN && r->side[1].steps != BATCH_UNKNOWN;
+
+        r->norm = d->q[0]->head.agg != QUERY_SUM ? QUERY_NORM_NONE
+                  : steps                        ? QUERY_NORM_STEP
+                                                 : QUERY_NORM_SECOND;
+    }
+    for (uint32_t k = 2; k-- > 0;) { /* what B lacks is said first: A is the older one */
+        const char *why = divide(d, &r->side[k], k);
+
+        if (!r->why_not)
+            r->why_not = why;
+    }
+    r->comparable = !r->why_not;
+}
+
+/* ---- what a difference is worth ----------------------------------------------------------------
+ */
+
+static double side_value(const struct diff *d, uint32_t k, unit_i128 v)
+{
+    return (double)v / d->ret->side[k].norm;
+}
+
+/* The variance of a sum on one side, divided twice; negative: unknown. */
+static double side_var(const struct diff *d, uint32_t k, uint64_t samples, double var)
+{
+    const struct query_diff_side *s = &d->ret->side[k];
+    double v = d->q[k]->head.agg == QUERY_SUM ? query_variance(&s->sum.quality, samples, var) : -1;
+
+    return v < 0 ? -1 : v / s->norm / s->norm;
+}
+
+static struct query_delta delta(const struct diff *d, const unit_i128 self[2],
+                                const unit_i128 total[2], const uint64_t samples[2],
+                                const double var[2])
+{
+    double v[2] = {side_var(d, 0, samples[0], var[0]), side_var(d, 1, samples[1], var[1])};
+    struct query_delta r = {.self = side_value(d, 1, self[1]) - side_value(d, 0, self[0]),
+                            .total = side_value(d, 1, total[1]) - side_value(d, 0, total[0]),
+                            .se = v[0] < 0 || v[1] < 0 ? -1 : sqrt(v[0] + v[1])};
+
+    if (r.se >= 0 && samples[0] != BATCH_UNKNOWN && samples[1] != BATCH_UNKNOWN &&
+        samples[0] + samples[1] >= MIN_SAMPLES && fabs(r.total) >= 2 * r.se)
+        r.sig = (r.total > 0) - (r.total < 0);
+    return r;
+}
+
+static enum query_state state_of(const unit_i128 total[2], const uint64_t samples[2])
+{
+    bool a = total[0] || samples[0], b = total[1] || samples[1];
+
+    return a == b ? QUERY_BOTH : a ? QUERY_ONLY_A : QUERY_ONLY_B;
+}
+
+/* ---- warnings ----------------------------------------------------------------------------------
+ */
+
+struct warnings {
+    struct query *q;
+    struct str v[WARNINGS_MAX];
+    uint32_t n;
+};
+
+[[gnu::format(printf, 3, 4)]] static int warn(struct warnings *w, struct query_err *e,
+                                              const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    assert(w->n < WARNINGS_MAX);
+    return n < 0 ? 0 : query_copy(w->q, str_c(text), &w->v[w->n++], e);
+}
+
+/* Lost, of what was lost and what came; negative: unknown. */
+static double loss_of(const struct query_sums *s)
+{
+    double lost = 0, all;
+
+    if (s->whole.total == QUERY_UNKNOWN || s->coverage.sources == 0)
+        return -1;
+    for (uint32_t i = 0; i < s->quality.n_loss; i++) {
+        if (s->quality.loss[i].weight == QUERY_UNKNOWN)
+            return -1;
+        lost += (double)s->quality.loss[i].weight;
+    }
+    all = lost + (double)s->whole.total;
+    return all > 0 ? lost / all : 0;
+}
+
+static bool other_periods(const struct query_quality *a, const struct query_quality *b)
+{
+    if (a->n_period == 0 || b->n_period == 0) /* said by its coverage */
+        return false;
+    return a->n_period != b->n_period ||
+           memcmp(a->period, b->period, a->n_period * sizeof *a->period) != 0;
+}
+
+static bool minutes(const struct query_coverage *c)
+{
+    for (uint32_t i = 0; i < c->n_tier; i++) {
+        if (strcmp(c->tier[i].tier, "raw") != 0)
+            return true;
+    }
+    return false;
+}
+
+static int warnings(struct diff *d, struct query_err *e)
+{
+    const struct query_sums *a = &d->ret->side[0].sum, *b = &d->ret->side[1].sum;
+    double la = loss_of(a), lb = loss_of(b);
+    struct warnings w = {.q = d->q[0]};
+    struct str *v;
+
+    if (la >= 0 && lb >= 0 && fabs(la - lb) > LOSS_APART)
+        TRY(warn(&w, e, "loss_differs: A lost %.1f %%, B lost %.1f %%", 100 * la, 100 * lb));
+    else if (d->ret->comparable && (la < 0) != (lb < 0))
+        TRY(warn(&w, e, "loss_unknown: what %s lost is not known", la < 0 ? "A" : "B"));
+    if (other_periods(&a->quality, &b->quality))
+        TRY(warn(&w, e, "periods_differ: A and B were sampled at different periods"));
+    if (minutes(&a->coverage) || minutes(&b->coverage))
+        TRY(warn(&w, e, "coarse: %s read from data kept by the minute",
+                 minutes(&a->coverage) && minutes(&b->coverage) ? "both sides are"
+                 : minutes(&a->coverage)                        ? "A is"
+                                                                : "B is"));
+    QUERY_NEW(d->q[0], &v, w.n, e);
+    if (w.n)
+        memcpy(v, w.v, w.n * sizeof *v);
+    d->ret->warning = v;
+    d->ret->n_warning = w.n;
+    return 0;
+}
+
+/* ---- the tree ----------------------------------------------------------------------------------
+ */
+
+static unit_i128 size_of(unit_i128 v, unit_i128 view)
+{
+    return view > 0 ? (unit_i128)((double)v / (double)view * (double)SIZE_ONE) : 0;
+}
+
+/* Larger of both sides, relative to each side's view. Above the view's root it may be beyond 1. */
+static int sizes(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+
+    QUERY_NEW(d->q[0], &d->size, t->n, e);
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            unit_i128 s = size_of(t->w[k].total[i], t->w[k].total[d->root]);
+
+            if (s > d->size[i])
+                d->size[i] = s;
+        }
+    }
+    return 0;
+}
+
+static int churns(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+
+    QUERY_NEW(d->q[0], &d->churn, t->n, e);
+    for (uint32_t i = t->n; i-- > 0;) {
+        d->churn[i] += fabs(side_value(d, 1, t->w[1].self[i]) - side_value(d, 0, t->w[0].self[i]));
+        if (i)
+            d->churn[t->parent[i]] += d->churn[i];
+    }
+    return 0;
+}
+
+/* By what siblings fall. Churn is a fraction of all there is, so that it fits an integer. */
+static int sort_values(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+    enum query_diff_order order = d->ask->order;
+
+    if (order == QUERY_ORDER_A || order == QUERY_ORDER_B) {
+        d->sort = t->w[order == QUERY_ORDER_B].total;
+        return 0;
+    }
+    if (order != QUERY_ORDER_DELTA || !d->churn)
+        return 0;
+    QUERY_NEW(d->q[0], &d->sort, t->n, e);
+    for (uint32_t i = 0; d->churn[0] > 0 && i < t->n; i++)
+        d->sort[i] = (unit_i128)(d->churn[i] / d->churn[0] * (double)SIZE_ONE);
+    return 0;
+}
+
+static double node_var(const struct query_tree *t, uint32_t k, uint32_t i)
+{
+    return t->w[k].var ? t->w[k].var[i] : -1;
+}
+
+static int new_deltas(struct diff *d, uint32_t n, struct query_delta **ret, uint8_t **ret_state,
+                      struct query_err *e)
+{
+    QUERY_NEW(d->q[0], ret_state, n, e);
+    QUERY_NEW(d->q[0], ret, n, e);
+    d->ret->state = *ret_state;
+    d->ret->delta_row = *ret;
+    return 0;
+}
+
+/*
+ * Beside the rows of the tree: states and, if comparable, differences. The churn of a hidden row,
+ * the last of its siblings, is what its parent's own and the shown siblings leave of the parent's.
+ */
+static int tree_deltas(struct diff *d, const struct query_columns *c, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+    struct query_delta *out = NULL;
+    uint8_t *state = NULL;
+    uint32_t *open; /* row by depth */
+    double *rest;
+
+    TRY(new_deltas(d, c->n, &out, &state, e));
+    QUERY_NEW(d->q[0], &open, (size_t)c->n + 1, e);
+    QUERY_NEW(d->q[0], &rest, c->n, e);
+    for (uint32_t i = 0; i < c->n; i++) {
+        unit_i128 self[2] = {c->self[0][i], c->self[1][i]};
+        unit_i128 total[2] = {c->total[0][i], c->total[1][i]};
+        uint64_t samples[2] = {c->samples[0][i], c->samples[1][i]};
+        bool hidden = c->func[i] < 0;
+        double var[2] = {hidden ? -1 : node_var(t, 0, c->node[i]),
+                         hidden ? -1 : node_var(t, 1, c->node[i])};
+        double *above = i ? &rest[open[c->depth[i] - 1]] : NULL;
+
+        state[i] = (uint8_t)state_of(total, samples);
+        open[c->depth[i]] = i;
+        if (!d->ret->comparable)
+            continue;
+        out[i] = delta(d, self, total, samples, var);
+        out[i].churn = !hidden ? d->churn[c->node[i]] : *above > 0 ? *above : 0;
+        rest[i] = out[i].churn - fabs(out[i].self);
+        if (above)
+            *above -= out[i].churn;
+    }
+    return 0;
+}
+
+static int tree(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+    struct query_view_ask va = {.width = d->ask->width,
+                                .max_nodes = d->ask->max_nodes,
+                                .order = d->ask->order == QUERY_ORDER_NAME ? QUERY_SORT_NAME
+                                                                           : QUERY_SORT_VALUE};
+    struct query_diff *r = d->ret;
+    struct query_columns c = {};
+    const uint8_t *in_view = NULL;
+    unit_i128 floor = 0;
+
+    TRY(query_path(d->q[0], t, d->root, &d->fns, &r->n_path, &r->path, e));
+    TRY(sizes(d, e));
+    if (r->comparable)
+        TRY(churns(d, e));
+    TRY(sort_values(d, e));
+    va.size = d->size;
+    va.sort_value = d->sort;
+    TRY(query_view(d->q[0], t, d->root, &va, &d->fns, &c, &floor, &in_view, e));
+    TRY(tree_deltas(d, &c, e));
+    r->view_root = t->hash[d->root];
+    r->n = c.n;
+    r->depth = c.depth;
+    r->node_func = c.func;
+    r->hidden = c.hidden;
+    for (uint32_t i = 0; i < c.n; i++)
+        r->hidden_nodes += c.hidden[i];
+    for (uint32_t k = 0; k < 2; k++) {
+        r->self[k] = c.self[k];
+        r->total[k] = c.total[k];
+        r->samples[k] = c.samples[k];
+    }
+    return 0;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+
+struct row {
+    uint32_t func;
+    unit_i128 self[2], total[2];
+    uint64_t samples[2];
+    double var[2]; /* negative: unknown */
+    struct query_delta delta;
+};
+
+static void add_node(const struct query_tree *t, uint32_t i, struct row *r)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        uint64_t samples = query_samples(t, k, i);
+
+        r->self[k] += t->w[k].self[i];
+        if (t->flag[i] & QUERY_NODE_AGAIN)
+            continue;
+        r->total[k] += t->w[k].total[i];
+        r->var[k] = t->w[k].var && r->var[k] >= 0 ? r->var[k] + t->w[k].var[i] : -1;
+        if (samples == BATCH_UNKNOWN || r->samples[k] == BATCH_UNKNOWN)
+            r->samples[k] = BATCH_UNKNOWN;
+        else
+            r->samples[k] += samples;
+    }
+}
+
+static int row_cmp(const void *va, const void *vb, void *ctx)
+{
+    const struct row *a = va, *b = vb;
+    const struct diff *d = ctx;
+    const struct query_func *fn = d->s.t->fn;
+    uint64_t ka = fn[a->func].key, kb = fn[b->func].key;
+    enum query_diff_order o = d->ask->order;
+    double da = fabs(a->delta.self), db = fabs(b->delta.self);
+    int r = 0;
+
+    if (o == QUERY_ORDER_NAME)
+        r = str_cmp(fn[a->func].name, fn[b->func].name);
+    else if (o == QUERY_ORDER_DELTA && da != db) /* all are 0 if they cannot be compared */
+        return da > db ? -1 : 1;
+    else if (o == QUERY_ORDER_A)
+        r = (a->total[0] < b->total[0]) - (a->total[0] > b->total[0]);
+    else
+        r = (a->total[1] < b->total[1]) - (a->total[1] > b->total[1]);
+    return r ? r : (ka > kb) - (ka < kb);
+}
+
+static int put_rows(struct diff *d, const struct row *row, uint32_t n, struct query_err *e)
+{
+    struct query_diff *r = d->ret;
+    struct query_delta *out = NULL;
+    uint8_t *state = NULL;
+    unit_i128 *self[2], *total[2];
+    uint64_t *samples[2];
+    int32_t *func;
+
+    TRY(new_deltas(d, n, &out, &state, e));
+    QUERY_NEW(d->q[0], &func, n, e);
+    for (uint32_t k = 0; k < 2; k++) {
+        QUERY_NEW(d->q[0], &self[k], n, e);
+        QUERY_NEW(d->q[0], &total[k], n, e);
+        QUERY_NEW(d->q[0], &samples[k], n, e);
+        for (uint32_t i = 0; i < n; i++) {
+            self[k][i] = row[i].self[k];
+            total[k][i] = row[i].total[k];
+            samples[k][i] = row[i].samples[k];
+        }
+        r->self[k] = self[k];
+        r->total[k] = total[k];
+        r->samples[k] = samples[k];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        d->fns.at[row[i].func] = d->fns.n++;
+        func[i] = (int32_t)d->fns.at[row[i].func];
+        state[i] = (uint8_t)state_of(row[i].total, row[i].samples);
+        out[i] = row[i].delta;
+    }
+    r->node_func = func;
+    r->n = n;
+    return 0;
+}
+
+static int table(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+    struct row *row;
+    uint32_t n = 0;
+
+    QUERY_NEW(d->q[0], &row, t->n_func, e);
+    for (uint32_t i = 1; i < t->n; i++) {
+        row[t->func[i]].func = t->func[i];
+        add_node(t, i, &row[t->func[i]]);
+    }
+    for (uint32_t f = 1; f < t->n_func; f++) {
+        if (row[f].func)
+            row[n++] = row[f];
+    }
+    for (uint32_t i = 0; d->ret->comparable && i < n; i++)
+        row[i].delta = delta(d, row[i].self, row[i].total, row[i].samples, row[i].var);
+    if (n > 1)
+        qsort_r(row, n, sizeof *row, row_cmp, d);
+    d->ret->rows = n;
+    return put_rows(d, row, n < d->ask->limit ? n : d->ask->limit, e);
+}
+
+/* ---- the answer --------------------------------------------------------------------------------
+ */
+
+static void headline(struct diff *d)
+{
+    const struct query_tree *t = d->s.t;
+    unit_i128 self[2] = {}, total[2] = {t->w[0].total[d->root], t->w[1].total[d->root]};
+    uint64_t samples[2] = {query_samples(t, 0, d->root), query_samples(t, 1, d->root)};
+    double var[2] = {node_var(t, 0, d->root), node_var(t, 1, d->root)};
+    struct query_delta r;
+
+    if (!d->ret->comparable)
+        return;
+    r = delta(d, self, total, samples, var);
+    d->ret->delta = r.total;
+    d->ret->delta_se = r.se;
+}
+
+static int diff(struct diff *d, struct query_err *e)
+{
+    struct query *q = d->q[0];
+
+    TRY(query_gather(q, 0, e));
+    TRY(query_shape(q, false, &d->s, e));
+    d->root = query_zoom(d->s.t, d->ask->root, &d->ret->view_found);
+    TRY(query_fn_table(q, d->s.t, &d->fns, e));
+    for (uint32_t k = 0; k < 2; k++)
+        TRY(side_sums(d, k, e));
+    compare_sides(d);
+    TRY(warnings(d, e));
+    TRY(query_alive(q, e));
+    headline(d);
+    if (d->ask->table)
+        TRY(table(d, e));
+    else
+        TRY(tree(d, e));
+    TRY(query_fn_list(q, d->s.t, &d->fns, &d->ret->func, e));
+    d->ret->n_func = d->fns.n;
+    return 0;
+}
+
+int query_diff(struct query *q, const struct query_diff_ask *ask, struct query_diff *ret,
+               struct query_err *e)
+{
+    struct query_diff out = {.view_asked = ask->root, .delta_se = -1};
+    struct diff d = {.q = {q, q->other}, .ask = ask, .ret = &out};
+    int r;
+
+    assert(q->other);
+    TRY(check(q, ask, e));
+    r = diff(&d, e);
+    query_shape_deinit(&d.s);
+    if (r == 0)
+        *ret = out;
+    return r;
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+
+#include "query/query_private.h"
+
+/*
+ * From the union of all tries to the tree that is shown. Filters, short names and leaves-first are
+ * one step: each node of the union goes where its frames that stay lead, under the names they have
+ * then, and gives its weight there; nodes that hold none are left out. The union stays beside it:
+ * searches are tried on its full names, and quality speaks of all that was selected.
+ */
+
+static int short_func(struct query *q, const struct query_func *f, struct query_func *ret,
+                      struct query_err *e)
+{
+    struct str name = query_short_name(&q->arena, f->name);
+
+    if (name.n && !name.p)
+        return query_no_memory(q, e);
+    *ret = *f;
+    if (str_eq(name, f->name))
+        return 0;
+    ret->name = name;
+    ret->key = func_key(f->scope, name);
+    return 0;
+}
+
+struct reshape {
+    struct query *q;
+    const struct query_tree *from;
+    struct query_tree *to;
+    const struct query_fate *fate; /* arrays NULL: no filters */
+    uint32_t *node, *func;
+    uint8_t *need;
+};
+
+static bool stays(const struct reshape *rs, uint32_t i)
+{
+    return !rs->fate->dead || !rs->fate->dead[i];
+}
+
+static bool weighs(const struct query_tree *t, uint32_t i)
+{
+    bool any = false;
+
+    for (uint32_t s = 0; s < t->n_side; s++)
+        any |=
+            t->w[s].self[i] || t->w[s].self_samples[i] || (t->flag[i] & (QUERY_SELF_UNKNOWN << s));
+    return any;
+}
+
+/* A function of the union under the name that is shown. */
+static int to_func(struct reshape *rs, uint32_t f, uint32_t *ret, struct query_err *e)
+{
+    struct query_func fn = rs->from->fn[f];
+
+    if (rs->func[f] == 0) {
+        if (rs->q->short_names)
+            TRY(short_func(rs->q, &rs->from->fn[f], &fn, e));
+        TRY(query_tree_func(rs->q, rs->to, &fn, &rs->func[f], e));
+        rs->to->fn_flag[rs->func[f]] |= QUERY_FN_FRAME;
+    }
+    *ret = rs->func[f];
+    return 0;
+}
+
+static int step_down(struct reshape *rs, uint32_t parent, uint32_t i, uint32_t *ret,
+                     struct query_err *e)
+{
+    uint32_t f = 0;
+
+    TRY(to_func(rs, rs->from->func[i], &f, e));
+    TRY(query_tree_child(rs->q, rs->to, parent, f, ret, e));
+    if (rs->to->group)
+        rs->to->group[*ret] = rs->from->group[i];
+    return 0;
+}
+
+/* A level of by= is no frame: it keeps its name and its place. */
+static int level(struct reshape *rs, uint32_t i, struct query_err *e)
+{
+    const struct query_tree *t = rs->from;
+    uint32_t f = 0;
+
+    if (i) {
+        TRY(query_tree_func(rs->q, rs->to, &t->fn[t->func[i]], &f, e));
+        TRY(query_tree_child(rs->q, rs->to, rs->node[t->parent[i]], f, &rs->node[i], e));
+    }
+    rs->to->flag[rs->node[i]] |= t->flag[i] & (QUERY_NODE_LEVEL | QUERY_NODE_TOP);
+    if (rs->to->group)
+        rs->to->group[rs->node[i]] = t->group[i];
+    return 0;
+}
+
+static void mark_needed(struct reshape *rs)
+{
+    const struct query_tree *t = rs->from;
+
+    for (uint32_t i = t->n; i-- > 0;) {
+        rs->need[i] |= weighs(t, i) && stays(rs, i);
+        if (i && rs->need[i])
+            rs->need[t->parent[i]] = 1;
+    }
+}
+
+static int downward(struct reshape *rs, struct query_err *e)
+{
+    const struct query_tree *t = rs->from;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t p = rs->node[t->parent[i]];
+
+        if (i % 65536 == 0)
+            TRY(query_alive(rs->q, e));
+        if (!rs->need[i])
+            continue;
+        if (t->flag[i] & QUERY_NODE_LEVEL)
+            TRY(level(rs, i, e));
+        else if (!rs->fate->present || rs->fate->present[i])
+            TRY(step_down(rs, p, i, &rs->node[i], e));
+        else
+            rs->node[i] = p;
+        if (stays(rs, i))
+            query_tree_give(rs->to, rs->node[i], t, i);
+    }
+    return 0;
+}
+
+/* Leaf first: each stack is walked from its leaf to its root, and its weight stays there. */
+static int upward(struct reshape *rs, struct query_err *e)
+{
+    const struct query_tree *t = rs->from;
+    uint32_t *top;
+
+    QUERY_NEW(rs->q, &top, t->n, e); /* what the stack hangs under */
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t node;
+
+        if (i % 1024 == 0)
+            TRY(query_alive(rs->q, e));
+        if (!rs->need[i])
+            continue;
+        if (t->flag[i] & QUERY_NODE_LEVEL) {
+            TRY(level(rs, i, e));
+            top[i] = rs->node[i];
+        } else {
+            top[i] = top[t->parent[i]];
+        }
+        if (!stays(rs, i) || !weighs(t, i))
+            continue;
+        node = top[i];
+        for (uint32_t k = i; !(t->flag[k] & QUERY_NODE_LEVEL); k = t->parent[k]) {
+            if (!rs->fate->present || rs->fate->present[k])
+                TRY(step_down(rs, node, k, &node, e));
+        }
+        rs->node[i] = node;
+        query_tree_give(rs->to, node, t, i);
+    }
+    return 0;
+}
+
+static int mark_again(struct query *q, struct query_tree *t, struct query_err *e)
+{
+    uint32_t *key_of;
+    uint8_t *again;
+
+    QUERY_NEW(q, &key_of, t->n_func, e);
+    QUERY_NEW(q, &again, t->n, e);
+    for (uint32_t f = 0; f < t->n_func; f++)
+        key_of[f] = f;
+    TRY(query_tree_again(q, t, key_of, t->n_func, again, e));
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (again[i])
+            t->flag[i] |= QUERY_NODE_AGAIN;
+    }
+    return 0;
+}
+
+static int reshape(struct query *q, bool invert, struct query_shape *s, struct query_err *e)
+{
+    struct reshape rs = {.q = q, .from = &s->all, .to = &s->own, .fate = &s->fate};
+
+    QUERY_NEW(q, &rs.node, s->all.n, e);
+    QUERY_NEW(q, &rs.func, s->all.n_func, e);
+    QUERY_NEW(q, &rs.need, s->all.n, e);
+    for (uint32_t k = 0; k < s->all.n_side; k++)
+        s->own.w[k].var_missing = s->all.w[k].var_missing;
+    TRY(query_tree_init(q, &s->own, s->all.n_side, 0, e));
+    s->own.inverted = invert;
+    mark_needed(&rs);
+    rs.need[0] = 1;
+    if (invert)
+        TRY(upward(&rs, e));
+    else
+        TRY(downward(&rs, e));
+    TRY(mark_again(q, &s->own, e));
+    s->node = rs.node;
+    s->func = rs.func;
+    s->t = &s->own;
+    return query_tree_sum(q, &s->own, e);
+}
+
+/* ---- filters -----------------------------------------------------------------------------------
+ */
+
+/* What each filter took, from what it found: the dead of a filter are its own. */
+static int account(struct query *q, struct query_shape *s, uint8_t *const *hit, struct query_err *e)
+{
+    const struct query_tree *t = &s->all;
+    uint32_t n = q->filters.n;
+
+    for (uint32_t k = 0; k < t->n_side; k++) {
+        struct query_filtered *f;
+
+        QUERY_NEW(q, &f, n, e);
+        for (uint32_t i = 0; i < n; i++) {
+            f[i].text = q->filters.v[i].text;
+            for (uint32_t fn = 1; hit[i] && fn < t->n_func; fn++)
+                f[i].functions += hit[i][fn];
+        }
+        for (uint32_t i = 0; i < t->n; i++) {
+            struct query_filtered *by;
+
+            if (!s->fate.dead[i])
+                continue;
+            by = &f[s->fate.dead[i] - 1];
+            by->dropped += t->w[k].self[i];
+            if ((t->flag[i] & (QUERY_SELF_UNKNOWN << k)) || by->samples == BATCH_UNKNOWN)
+                by->samples = BATCH_UNKNOWN;
+            else
+                by->samples += t->w[k].self_samples[i];
+        }
+        s->filtered[k] = f;
+    }
+    s->n_filtered = n;
+    return 0;
+}
+
+static int filter(struct query *q, struct query_shape *s, struct query_err *e)
+{
+    const struct query_tree *t = &s->all;
+    uint8_t *hit[QUERY_FILTER_MAX] = {}, *level;
+    uint32_t *scratch;
+    struct query_paths p = {.n = t->n, .n_func = t->n_func, .parent = t->parent, .func = t->func};
+
+    if (q->filters.n == 0)
+        return 0;
+    QUERY_NEW(q, &s->fate.present, t->n, e);
+    QUERY_NEW(q, &s->fate.dead, t->n, e);
+    QUERY_NEW(q, &level, t->n, e);
+    QUERY_NEW(q, &scratch, t->n, e);
+    for (uint32_t i = 0; i < t->n; i++)
+        level[i] = t->flag[i] & QUERY_NODE_LEVEL;
+    p.level = level;
+    for (uint32_t k = 0; k < q->filters.n; k++) {
+        if (q->filters.v[k].verb == QUERY_COLLAPSE_RECURSION)
+            continue;
+        QUERY_NEW(q, &hit[k], t->n_func, e);
+        TRY(query_tree_match(q, t, &q->filters.v[k].pattern, "f", hit[k], e));
+    }
+    TRY(query_filters_apply(q, &q->filters, &p, hit, scratch, &s->fate, e));
+    return account(q, s, hit, e);
+}
+
+int query_shape(struct query *q, bool invert, struct query_shape *ret, struct query_err *e)
+{
+    ret->t = &ret->all;
+    TRY(query_tree_union(q, &ret->all, e));
+    TRY(filter(q, ret, e));
+    if (q->filters.n == 0 && !q->short_names && !invert)
+        return 0;
+    return reshape(q, invert, ret, e);
+}
+
+void query_shape_deinit(struct query_shape *s)
+{
+    query_tree_deinit(&s->all);
+    query_tree_deinit(&s->own);
+}
+
+/* ---- searching ---------------------------------------------------------------------------------
+ */
+
+static void see(struct query_seen *seen, const struct query_tree *t, uint32_t i, bool in_view)
+{
+    seen->total += t->w[0].self[i];
+    if (in_view)
+        seen->view += t->w[0].self[i];
+    seen->samples += t->w[0].self_samples[i];
+    seen->unknown |= (t->flag[i] & QUERY_SELF_UNKNOWN) != 0;
+}
+
+/* One pass down hands each node its parent's bits, one per pattern. hit: per function of all. */
+static int pass_down(struct query *q, const struct query_shape *s, const uint32_t *hit, uint32_t n,
+                     const uint8_t *in_view, struct query_seen *each, struct query_seen *any,
+                     struct query_err *e)
+{
+    const struct query_tree *t = &s->all;
+    uint32_t *in;
+
+    QUERY_NEW(q, &in, t->n, e);
+    for (uint32_t i = 1; i < t->n; i++) {
+        uint32_t at = s->node ? s->node[i] : i;
+        bool shown = !in_view || in_view[at] & 1;
+
+        in[i] = in[t->parent[i]];
+        if (!(t->flag[i] & QUERY_NODE_LEVEL) && (!s->fate.present || s->fate.present[i]))
+            in[i] |= hit[t->func[i]];
+        if (!in[i] || (s->fate.dead && s->fate.dead[i]))
+            continue;
+        for (uint32_t k = 0; k < n; k++) {
+            if (in[i] >> k & 1)
+                see(&each[k], t, i, shown);
+        }
+        see(any, t, i, shown);
+    }
+    return 0;
+}
+
+int query_shape_find(struct query *q, const struct query_shape *s, const struct str *pattern,
+                     uint32_t n, const char *param, const uint8_t *in_view, uint32_t *bit,
+                     struct query_seen *each, struct query_seen *any, struct query_err *e)
+{
+    uint32_t *all;
+    uint8_t *hit;
+
+    QUERY_NEW(q, &all, s->all.n_func, e);
+    QUERY_NEW(q, &hit, s->all.n_func, e);
+    for (uint32_t k = 0; k < n; k++) {
+        struct query_pattern p = {};
+        int r;
+
+        TRY(query_pattern_new(&q->arena, pattern[k], param, &p, e));
+        r = query_tree_match(q, &s->all, &p, param, hit, e);
+        query_pattern_deinit(&p);
+        if (r < 0)
+            return r;
+        for (uint32_t f = 1; f < s->all.n_func; f++) {
+            uint32_t to = s->func ? s->func[f] : f;
+
+            all[f] |= (uint32_t)hit[f] << k;
+            if (to && hit[f])
+                bit[to] |= UINT32_C(1) << k;
+        }
+    }
+    for (uint32_t f = 1; f < s->t->n_func; f++) {
+        for (uint32_t k = 0; k < n; k++)
+            each[k].functions += bit[f] >> k & 1;
+        any->functions += bit[f] != 0;
+    }
+    return pass_down(q, s, all, n, in_view, each, any, e);
+}
+
+int query_shape_sums(struct query *q, const struct query_shape *s, struct query_sums *ret,
+                     struct query_err *e)
+{
+    struct query_stacks stacks = query_tree_stacks(&s->all, q->side);
+    const struct query_weigh *w = &s->t->w[q->side];
+    struct query_totals t = {.total = w->total[0],
+                             .samples = query_samples(s->t, q->side, 0),
+                             .whole = s->all.w[q->side].total[0],
+                             .whole_samples = query_samples(&s->all, q->side, 0),
+                             .var = w->var ? w->var[0] : -1,
+                             .stacks = &stacks,
+                             .n_filtered = s->n_filtered,
+                             .filtered = s->filtered[q->side]};
+    struct query_evidence ev = {};
+
+    TRY(query_evidence(q, &ev, e));
+    return query_sums(q, &ev, &t, ret, e);
+}

@@ -485,7 +485,7 @@ int block_encode(struct block_coder *c, const struct block_rows *r, uint32_t qua
                  struct block_meta *ret, struct buf *summary, struct buf *cols, struct err *err)
 {
     struct writer w = {.c = c, .r = r, .quantum = quantum};
-    uint32_t flags, slices;
+    uint32_t flags = 0, slices = 0;
     struct block_meta m;
 
     TRY(check(r, quantum, err));

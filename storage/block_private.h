@@ -25,7 +25,11 @@
 #define BLOCK_RAW_MS    1u     /* quantum of the raw tier */
 #define BLOCK_MINUTE_MS 60000u /* of the minute tier */
 
-/* Rows, sorted by (ms, series, thread, node). */
+/*
+ * Rows, sorted by (ms, series, thread, node). A row of a level is a reading: ms is the millisecond
+ * in which its record of coverage begins, held reaches to the one in which that ends, attr is the
+ * part's scope of the record (part_scope), so that row and record find each other.
+ */
 struct block_rows {
     uint32_t n;
     int64_t *ms;                      /* start of the row; a multiple of the quantum */

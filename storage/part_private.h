@@ -69,6 +69,9 @@ struct part_writer;
                               const struct local_snap *snap, struct err *err);
 /* The part's thread of a thread of the source; UINT32_MAX: memory is short. */
 uint32_t part_thread(struct part_writer *w, uint32_t thread);
+/* The part's scope of a scope of the source, for rows of levels (block_rows.attr); its records must
+ * come too, with part_put_local(). UINT32_MAX: memory is short. */
+uint32_t part_scope(struct part_writer *w, uint32_t scope);
 
 /*
  * One block: rows sorted as block_rows says, threads already the part's. All blocks of one (type,

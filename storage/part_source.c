@@ -140,6 +140,18 @@ uint32_t part_thread(struct part_writer *w, uint32_t thread)
     return *to = local_thread_of(&w->out, target, t->tid, name);
 }
 
+uint32_t part_scope(struct part_writer *w, uint32_t scope)
+{
+    const struct local_scope *sc = TABLE(&w->src->scope, struct local_scope, scope);
+    uint32_t target = scope ? target_of_part(w, sc->target) : 0;
+
+    if (scope == 0)
+        return 0;
+    if (target == NONE || !marks_set(&w->labels, sc->labels) || !marks_set(&w->ptype, sc->type))
+        return NONE;
+    return local_scope_of(&w->out, sc->type, sc->labels, target);
+}
+
 /* ---- records ------------------------------------------------------------------------------- */
 
 /* Records of a scope in range, newest first as they are chained: copied the other way round. */
@@ -169,11 +181,11 @@ static bool copy_cover(struct part_writer *w, const struct local_cover *c, uint3
     return local_add_cover(&w->out, &to);
 }
 
-static bool copy_scope(struct part_writer *w, const struct local_scope *sc, struct interval range,
-                       uint32_t *order)
+static bool copy_scope(struct part_writer *w, uint32_t id, struct interval range, uint32_t *order)
 {
     const struct local *src = w->src;
-    uint32_t n = 0, i, scope, target;
+    const struct local_scope *sc = TABLE(&src->scope, struct local_scope, id);
+    uint32_t n = 0, i, scope;
     const struct local_cover *c = local_cover_last(src, w->snap.cover, sc, &i);
 
     for (; c; c = local_cover_prev(src, c, &i))
@@ -181,10 +193,7 @@ static bool copy_scope(struct part_writer *w, const struct local_scope *sc, stru
             order[n++] = i;
     if (n == 0)
         return true;
-    target = target_of_part(w, sc->target);
-    if (target == NONE || !marks_set(&w->labels, sc->labels) || !marks_set(&w->ptype, sc->type))
-        return false;
-    scope = local_scope_of(&w->out, sc->type, sc->labels, target);
+    scope = part_scope(w, id);
     if (scope == NONE)
         return false;
     while (n > 0)
@@ -199,7 +208,7 @@ static bool copy_covers(struct part_writer *w, struct interval range)
     bool ok = order != NULL;
 
     for (uint32_t i = 1; ok && i < w->snap.scope; i++)
-        ok = copy_scope(w, TABLE(&w->src->scope, struct local_scope, i), range, order);
+        ok = copy_scope(w, i, range, order);
     free(order);
     return ok;
 }

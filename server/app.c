@@ -102,6 +102,29 @@ static void on_batch_fail(void *ctx, struct msg_reply *r, const struct msg_reque
     ingest_fail(a->ingest, q, r, e);
 }
 
+static bool on_steps_admit(void *ctx, const struct msg_request *q, struct msg_reply *r)
+{
+    struct app *a = ctx;
+
+    return ingest_steps_admit(a->ingest, q, r);
+}
+
+static void on_steps(void *ctx, const struct msg_request *q, struct msg_reply *r,
+                     http_done_fn *done, void *done_ctx)
+{
+    struct app *a = ctx;
+
+    ingest_steps(a->ingest, q, r, done, done_ctx);
+}
+
+static void on_steps_fail(void *ctx, struct msg_reply *r, const struct msg_request *q,
+                          const struct msg_error *e)
+{
+    struct app *a = ctx;
+
+    ingest_steps_fail(a->ingest, q, r, e);
+}
+
 static void plain(struct msg_reply *r, const char *text)
 {
     *r = (struct msg_reply){.status = 200, .content_type = "text/plain", .fixed = str_c(text)};
@@ -149,6 +172,16 @@ static const struct http_route routes[] = {
      .start = on_batch,
      .admit = on_batch_admit,
      .fail = on_batch_fail},
+    {.path = "/api/v1/steps",
+     .allow = "POST",
+     .role = AUTH_INGEST,
+     .body = HTTP_INGEST,
+     .run = HTTP_ASYNC,
+     .shares_path = true,
+     .needs_store = true,
+     .start = on_steps,
+     .admit = on_steps_admit,
+     .fail = on_steps_fail},
     {.path = "/api/v1/*",
      .allow = "GET, HEAD, POST",
      .role = AUTH_READ,

@@ -161,27 +161,6 @@ refused:
 
 /* ---- routes -------------------------------------------------------------------------------- */
 
-static const struct http_route *route_find(const struct http *h, struct str path)
-{
-    const struct http_route *best = NULL;
-    size_t best_n = 0;
-
-    for (uint32_t i = 0; i < h->conf.n_route; i++) {
-        struct str p = str_c(h->conf.route[i].path);
-
-        if (p.n && p.p[p.n - 1] == '*') {
-            p.n--;
-            if (str_starts(path, p) && (!best || p.n >= best_n)) {
-                best = &h->conf.route[i];
-                best_n = p.n;
-            }
-        } else if (str_eq(path, p)) {
-            return &h->conf.route[i];
-        }
-    }
-    return best;
-}
-
 static bool method_allowed(const char *allow, struct str method)
 {
     struct str rest = str_c(allow);
@@ -194,6 +173,29 @@ static bool method_allowed(const char *allow, struct str method)
         rest = at == SIZE_MAX ? (struct str){NULL, 0} : str_from(rest, at + 2);
     }
     return false;
+}
+
+static const struct http_route *route_find(const struct http *h, struct str path, struct str method)
+{
+    const struct http_route *best = NULL;
+    size_t best_n = 0;
+
+    for (uint32_t i = 0; i < h->conf.n_route; i++) {
+        struct str p = str_c(h->conf.route[i].path);
+
+        if (h->conf.route[i].shares_path && !method_allowed(h->conf.route[i].allow, method))
+            continue;
+        if (p.n && p.p[p.n - 1] == '*') {
+            p.n--;
+            if (str_starts(path, p) && (!best || p.n >= best_n)) {
+                best = &h->conf.route[i];
+                best_n = p.n;
+            }
+        } else if (str_eq(path, p)) {
+            return &h->conf.route[i];
+        }
+    }
+    return best;
 }
 
 static bool access_ok(struct http_req *r)
@@ -380,10 +382,11 @@ static enum MHD_Result req_begin(struct http_req *r, const char *method)
     r->q.accept = header(r, MHD_HTTP_HEADER_ACCEPT);
     r->q.accept_encoding = header(r, MHD_HTTP_HEADER_ACCEPT_ENCODING);
     r->q.if_none_match = header(r, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    r->q.batch_id = header(r, "Strata-Batch-Id");
 
     if (!sizes_ok(r) || !uri_ok(r))
         return refused(r);
-    r->route = route_find(r->h, r->q.path);
+    r->route = route_find(r->h, r->q.path, r->q.method);
     if (!host_ok(r) || !origin_ok(r) || !access_ok(r) || !route_ok(r) || !body_ok(r))
         return refused(r);
     r->state = HTTP_REQ_BODY;

@@ -45,6 +45,7 @@ struct http_route {
     enum http_body body;
     enum http_run run;
     bool page;        /* static files: the content security policy of the user interface */
+    bool shares_path; /* other methods go to the next route that takes the path */
     bool needs_store; /* 503 starting until http_ready() */
     http_handle_fn *handle;
     void (*start)(void *ctx, const struct msg_request *q, struct msg_reply *r, http_done_fn *done,

@@ -21,6 +21,7 @@
 #include "base/thread.h"
 #include "server/http_parse.h"
 #include "server/ingest_loss.h"
+#include "server/ingest_private.h"
 #include "server/ingest_rate.h"
 #include "server/msg.h"
 #include "server/pool.h"
@@ -86,6 +87,16 @@ void ingest_set_store(struct ingest *g, struct store *s)
     atomic_store(&g->store, s);
 }
 
+struct store *ingest_store(const struct ingest *g)
+{
+    return atomic_load(&g->store);
+}
+
+const struct ingest_conf *ingest_conf_of(const struct ingest *g)
+{
+    return &g->conf;
+}
+
 /* ---- counting ------------------------------------------------------------------------------ */
 
 static void count_reason_locked(struct ingest *g, const char *name, uint64_t n) REQUIRES(&g->mu)
@@ -102,7 +113,7 @@ static void count_reason_locked(struct ingest *g, const char *name, uint64_t n) 
     s->reason[i].n += n;
 }
 
-static void count_code(struct ingest *g, int code, const char *reason)
+void ingest_count(struct ingest *g, int code, const char *reason)
 {
     struct ingest_stats *s = &g->stats;
     uint32_t i = 0;
@@ -116,6 +127,13 @@ static void count_code(struct ingest *g, int code, const char *reason)
         s->code[i].n++;
     if (reason)
         count_reason_locked(g, reason, 1);
+    mutex_unlock(&g->mu);
+}
+
+void ingest_count_refused(struct ingest *g, const char *reason, uint64_t n)
+{
+    mutex_lock(&g->mu);
+    count_reason_locked(g, reason, n);
     mutex_unlock(&g->mu);
 }
 
@@ -162,7 +180,7 @@ void ingest_fail(struct ingest *g, const struct msg_request *q, struct msg_reply
                            .actual = e->setting ? e->actual : 0,
                            .retry_after_ms = e->retry_after_s * 1000};
 
-    count_code(g, e->status, e->code);
+    ingest_count(g, e->status, e->code);
     if (wants_json(q)) {
         msg_fail(r, q, e);
         return;
@@ -236,7 +254,7 @@ static void reply_ok(struct job *j, bool duplicate, uint64_t lsn)
         count_stored(j->g, j);
         loss_table_add(j->g->losses, &j->batch);
     }
-    count_code(j->g, 200, duplicate ? "duplicate" : NULL);
+    ingest_count(j->g, 200, duplicate ? "duplicate" : NULL);
 }
 
 /* What the store's results mean to a sender. */
@@ -262,14 +280,10 @@ static const struct append_error {
     {-EIO, 503, "commit_failed", NULL, NULL, 5},
 };
 
-static void reply_append(struct job *j, int r, uint64_t lsn, const struct err *err)
+void ingest_append_error(int r, const struct err *err, struct msg_error *ret)
 {
     struct msg_error e = {.status = 500, .code = "internal", .retry_after_s = 5};
 
-    if (r == 0 || r == STORE_DUPLICATE) {
-        reply_ok(j, r == STORE_DUPLICATE, lsn);
-        return;
-    }
     for (size_t i = 0; i < sizeof append_errors / sizeof append_errors[0]; i++) {
         const struct append_error *a = &append_errors[i];
 
@@ -289,18 +303,27 @@ static void reply_append(struct job *j, int r, uint64_t lsn, const struct err *e
     if (e.status == 500)
         log_event(LOG_ERROR, "append_failed", LOG_I("result", r),
                   LOG_C("error", err ? err->msg : ""));
+    *ret = e;
+}
+
+static void reply_append(struct job *j, int r, uint64_t lsn, const struct err *err)
+{
+    struct msg_error e;
+
+    if (r == 0 || r == STORE_DUPLICATE) {
+        reply_ok(j, r == STORE_DUPLICATE, lsn);
+        return;
+    }
+    ingest_append_error(r, err, &e);
     ingest_fail(j->g, j->q, j->r, &e);
 }
 
 /* ---- a request ----------------------------------------------------------------------------- */
 
-bool ingest_admit(struct ingest *g, const struct msg_request *q, struct msg_reply *r)
+bool ingest_state(struct ingest *g, struct msg_error *e)
 {
-    struct str type = http_media_type(q->content_type);
-    struct str coding = http_media_type(q->content_encoding);
     struct store *s = atomic_load(&g->store);
     int64_t now = mono_now().v;
-    struct msg_error e = {};
 
     if (s && now - atomic_load(&g->state_at) > STATE_AGE_MS * NS_PER_MS) {
         struct store_stats stats;
@@ -309,6 +332,32 @@ bool ingest_admit(struct ingest *g, const struct msg_request *q, struct msg_repl
         store_stats(s, &stats);
         atomic_store(&g->state, stats.state);
     }
+    if (!s)
+        *e = (struct msg_error){.status = 503,
+                                .code = "starting",
+                                .message = "the server is reading its journal",
+                                .retry_after_s = 1};
+    else if (atomic_load(&g->state) == STORE_READ_ONLY)
+        *e = (struct msg_error){.status = 503,
+                                .code = "read_only",
+                                .message = "the store is read-only until the server is restarted",
+                                .retry_after_s = 60};
+    else if (atomic_load(&g->state) == STORE_FULL)
+        *e = (struct msg_error){.status = 503,
+                                .code = "disk_full",
+                                .message = "the disk of the store is full",
+                                .retry_after_s = 5};
+    else
+        return true;
+    return false;
+}
+
+bool ingest_admit(struct ingest *g, const struct msg_request *q, struct msg_reply *r)
+{
+    struct str type = http_media_type(q->content_type);
+    struct str coding = http_media_type(q->content_encoding);
+    struct msg_error e = {};
+
     if (!http_str_eq(type, STR(WIRE_MEDIA_TYPE)))
         e = (struct msg_error){.status = 415,
                                .code = "unsupported_media_type",
@@ -319,22 +368,7 @@ bool ingest_admit(struct ingest *g, const struct msg_request *q, struct msg_repl
                                .code = "unsupported_coding",
                                .message = "the body may be zstd or identity",
                                .param = "Content-Encoding"};
-    else if (!s)
-        e = (struct msg_error){.status = 503,
-                               .code = "starting",
-                               .message = "the server is reading its journal",
-                               .retry_after_s = 1};
-    else if (atomic_load(&g->state) == STORE_READ_ONLY)
-        e = (struct msg_error){.status = 503,
-                               .code = "read_only",
-                               .message = "the store is read-only until the server is restarted",
-                               .retry_after_s = 60};
-    else if (atomic_load(&g->state) == STORE_FULL)
-        e = (struct msg_error){.status = 503,
-                               .code = "disk_full",
-                               .message = "the disk of the store is full",
-                               .retry_after_s = 5};
-    else
+    else if (ingest_state(g, &e))
         return true;
     ingest_fail(g, q, r, &e);
     return false;
@@ -512,20 +546,29 @@ static bool job_decode(struct job *j, struct str body)
     }
 }
 
+bool ingest_rate(struct ingest *g, const uint8_t agent[16], uint64_t n, struct msg_error *e)
+{
+    const struct ingest_conf *c = &g->conf;
+    uint64_t owed = rate_take(g->rate, agent, n, mono_now());
+
+    if (!owed)
+        return true;
+    *e = (struct msg_error){.status = 429,
+                            .code = "rate_limited",
+                            .message = "this agent sends more than its share",
+                            .setting = "ingest.burst",
+                            .limit = c->burst,
+                            .actual = c->burst + owed,
+                            .retry_after_s = c->rate ? (uint32_t)(1 + owed / c->rate) : 0};
+    return false;
+}
+
 /* The sender's share, once it is known who it is. */
 static bool job_rate(struct job *j, size_t inflated)
 {
-    const struct ingest_conf *c = &j->g->conf;
-    uint64_t owed = rate_take(j->g->rate, j->batch.id.agent, inflated, mono_now());
-    const struct msg_error e = {.status = 429,
-                                .code = "rate_limited",
-                                .message = "this agent sends more than its share",
-                                .setting = "ingest.burst",
-                                .limit = c->burst,
-                                .actual = c->burst + owed,
-                                .retry_after_s = c->rate ? (uint32_t)(1 + owed / c->rate) : 0};
+    struct msg_error e;
 
-    if (!owed)
+    if (ingest_rate(j->g, j->batch.id.agent, inflated, &e))
         return true;
     ingest_fail(j->g, j->q, j->r, &e);
     return false;

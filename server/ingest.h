@@ -51,6 +51,13 @@ void ingest_batch(struct ingest *g, const struct msg_request *q, struct msg_repl
 void ingest_fail(struct ingest *g, const struct msg_request *q, struct msg_reply *r,
                  const struct msg_error *e);
 
+/* POST /api/v1/steps: step marks as JSON, likewise. */
+bool ingest_steps_admit(struct ingest *g, const struct msg_request *q, struct msg_reply *r);
+void ingest_steps(struct ingest *g, const struct msg_request *q, struct msg_reply *r,
+                  void (*done)(void *ctx), void *ctx);
+void ingest_steps_fail(struct ingest *g, const struct msg_request *q, struct msg_reply *r,
+                       const struct msg_error *e);
+
 /* ---- for /metrics -------------------------------------------------------------------------- */
 
 #define INGEST_REASONS_MAX 96

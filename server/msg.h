@@ -23,6 +23,7 @@ struct msg_request {
     uint32_t n_param;
     const struct msg_param *param; /* query, then form body, in order */
     struct str content_type, content_encoding, accept, accept_encoding, if_none_match;
+    struct str batch_id; /* Strata-Batch-Id: identity of what an import sends */
     struct str body;
     uint64_t id;         /* X-Request-Id */
     real_ns now;         /* receipt, by the server's clock (a hook in tests) */

@@ -254,6 +254,21 @@ class Batch:
             + f_int(5, self.labels(labels)) + f_int(6, t0) + packed_sint(7, deltas(times, t0))
             + (packed_sint(9, values) if whole else packed_double(8, values)))
 
+    def steps(self, name, steps, target=0, inferred=False, parts=()):
+        """steps: dicts of number, t0, t1, tid, labels, and part: {name: ns or None}."""
+        steps = list(steps)
+        starts = [s["t0"] for s in steps]
+        self.parts[14].append(
+            f_int(1, target) + f_int(2, self.s(name)) + f_int(3, int(inferred))
+            + packed(4, [s["number"] for s in steps]) + f_int(5, starts[0])
+            + packed_sint(6, deltas(starts, starts[0]))
+            + packed(7, [s["t1"] - s["t0"] for s in steps])
+            + packed(8, [self.labels(s.get("labels")) for s in steps])
+            + packed(9, [self.s(p) for p in parts])
+            + packed_sint(10, [-1 if s["part"].get(p) is None else s["part"][p]
+                               for s in steps for p in parts])
+            + packed(11, [s.get("tid", 0) for s in steps]))
+
     def event(self, t, kind, text, target=0):
         self.parts[15].append(f_int(1, t) + f_int(2, self.s(kind)) + f_int(3, self.s(text))
                               + f_int(4, target))

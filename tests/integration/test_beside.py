@@ -275,7 +275,7 @@ class EventsAndSets(Case):
         second = self.get("series", q="cpu", limit=1, after=first["next"])
         self.assertEqual(first["series"] + second["series"], a["series"])
         self.assertIsNone(second["next"])
-        self.assertEqual(self.get("series", q='{service="c"}')["series"], [])
+        self.assertEqual(self.get("series", q='{service="none"}')["series"], [])
 
     def test_coverage(self):
         b = sb.Batch(labels={"host": "h2"})

@@ -93,6 +93,147 @@ class Case(unittest.TestCase):
         return [(a["strings"][names[f]], a["strings"][files[f]], int(s), int(t))
                 for f, s, t in zip(rows["func"], rows["self"], rows["total"])], a
 
+    def diff(self, a, b, status=200, **more):
+        """a, b: (selector, first second, seconds). The answer, and {name (file): row} of it."""
+        sides = {}
+        for k, (q, t0, seconds) in (("a", a), ("b", b)):
+            sides.update({f"{k}_q": q, f"{k}_from": f"{t0}ns", f"{k}_to": f"{t0 + seconds * S}ns"})
+        r = self.server.get("/api/v1/diff", **sides, **{"numbers": "string", "max_nodes": 0, **more})
+        self.assertEqual(r.status, status, r.body)
+        r = strict(r.body)
+        if status != 200:
+            return r, {}
+        strings, func, rows = r["strings"], r["func"], r.get("node") or r["row"]
+        found = {}
+        for i, f in enumerate(rows["func"]):
+            file = strings[func["file"][f]]
+            found[strings[func["name"][f]] + (f" ({file})" if file else "")] = {
+                k: v[i] for k, v in rows.items()}
+        return r, found
+
+
+class B01OneProgramTwoRates(Case):
+    """Counts compared where weights are meant (cpython#154032)."""
+
+    def send_at(self, service, period, t0, f, g, **more):
+        b = sb.Batch()
+        b.stream(t0=t0, t1=t0 + 10 * S, period=period, labels={"service": service},
+                 rows=[dict(stack=["main", name], count=n, value=n * (period or 1))
+                       for name, n in (("f", f), ("g", g))], **{"type": "cpu", **more})
+        self.send(b)
+
+    def test_b01_1_khz_and_100_hz(self):
+        self.send_at("b01", MS, T0, 6000, 4000)
+        self.send_at("b01", TICK, T0 + 60 * S, 600, 400)
+        for norm in ("second", "share", "none"):
+            for view in ("tree", "top"):
+                a, rows = self.diff(('cpu{service="b01"}', T0, 10),
+                                    ('cpu{service="b01"}', T0 + 60 * S, 10), norm=norm, view=view)
+                self.assertTrue(a["comparable"])
+                self.assertEqual((a["a"]["total"], a["b"]["total"]), (str(10 * S), str(10 * S)))
+                for name, ns in (("f", 6 * S), ("g", 4 * S)):
+                    r = rows[name]
+                    self.assertEqual((r["total_a"], r["total_b"]), (str(ns), str(ns)))
+                    self.assertEqual((r["d_self"], r["d_total"], r["sig"], r["state"]),
+                                     (0, 0, 0, 0))
+        self.assertIn("periods_differ", " ".join(a["warnings"]))
+
+    def test_b01_bare_counts_are_refused(self):
+        for t0, f, g in ((T0, 6000, 4000), (T0 + 60 * S, 600, 400)):
+            self.send_at("b01bare", 0, t0, f, g, type="samples", unit="count", basis="unknown")
+        q = 'samples:count{service="b01bare"}'
+        self.assertEqual(self.ask("flamegraph", q)["total"], "10000")
+        a, _ = self.diff((q, T0, 10), (q, T0 + 60 * S, 10), status=422)
+        self.assertEqual(a["error"]["code"], "period_unknown")
+
+    def test_b01_sibling_two_types(self):
+        self.send_at("b01t", TICK, T0, 6, 4)
+        a, _ = self.diff(('cpu{service="b01t"}', T0, 10), ('offcpu{service="b01t"}', T0, 10),
+                         status=422)
+        self.assertEqual(a["error"]["code"], "types_differ")
+        self.assertIn("cpu:nanoseconds", a["error"]["message"])
+        self.assertIn("offcpu:nanoseconds", a["error"]["message"])
+
+
+class B02SidesOfDifferentLength(Case):
+    """A difference without both denominators (pyroscope#408)."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        b = sb.Batch()
+        for run, t0, seconds, cart, other in (("a", T0 - 1200 * S, 100, 30, 70),
+                                              ("b", T0 - 900 * S, 600, 360, 240),
+                                              ("half", T0 - 200 * S, 200, 30, 70)):
+            b.stream("cpu", t0, t0 + seconds * S, period=TICK,
+                     labels={"service": "b02", "run": run},
+                     rows=[dict(stack=["main", "cart"], count=cart * 100),
+                           dict(stack=["main", "other"], count=other * 100)])
+        sb.post(cls.server.url, b)
+
+    def check(self, run, seconds, cart, other, **more):
+        """(per second or share of A, of B) of each function."""
+        def side(r):
+            return (f'cpu{{run="{r}"}}', T0 - 1200 * S, 1200)
+        a, rows = self.diff(side(run), side("b"), **more)
+        self.assertEqual(a["a"]["denominators"]["second"], seconds)
+        self.assertEqual(a["b"]["denominators"]["second"], 600)
+        self.assertEqual(a["a"]["denominators"]["share"], str(100 * S))
+        self.assertEqual(a["b"]["denominators"]["share"], str(600 * S))
+        for name, (before, after) in (("cart", cart), ("other", other)):
+            r = rows[name]
+            n = ((seconds, 600) if a["norm"] == "second" else (100 * S, 600 * S))
+            unit = S if a["norm"] == "second" else 1
+            self.assertAlmostEqual(int(r["total_a"]) / n[0] / unit, before)
+            self.assertAlmostEqual(int(r["total_b"]) / n[1] / unit, after)
+            self.assertAlmostEqual(r["d_total"] / unit, after - before)
+        return a
+
+    def test_b02_per_second_is_the_default(self):
+        a = self.check("a", 100, (0.30, 0.60), (0.70, 0.40))
+        self.assertEqual(a["norm"], "second")
+        self.check("half", 200, (0.15, 0.60), (0.35, 0.40))
+
+    def test_b02_share_tells_another_story(self):
+        self.check("a", 100, (0.30, 0.60), (0.70, 0.40), norm="share")
+        self.check("half", 200, (0.30, 0.60), (0.70, 0.40), norm="share")
+
+    def test_b02_sibling_filters_leave_the_denominators(self):
+        a, rows = self.diff(('cpu{run="a"}', T0 - 1200 * S, 1200),
+                            ('cpu{run="b"}', T0 - 1200 * S, 1200), norm="share", f="keep:cart")
+        self.assertEqual((a["a"]["total"], a["a"]["unfiltered"]["total"]),
+                         (str(30 * S), str(100 * S)))
+        self.assertAlmostEqual(rows["cart"]["d_total"], 0.30)
+        self.assertNotIn("other", rows)
+
+
+class B04OneSideEmpty(Case):
+    """Zero and absent taken for each other (kibana PR 138498)."""
+
+    def test_b04_zero_and_absent(self):
+        self.ticks("b04", [(["main", "f"], 1000)], seconds=60)
+        b = sb.Batch()
+        b.stream("cpu", T0 + 120 * S, T0 + 180 * S, period=TICK, labels={"service": "b04"},
+                 expected=0, received=0)
+        self.send(b)
+        q = 'cpu{service="b04"}'
+        a, rows = self.diff((q, T0, 60), (q, T0 + 120 * S, 60))
+        self.assertTrue(a["comparable"])
+        self.assertEqual((a["b"]["total"], int(a["b"]["coverage"]["covered_ns"])), ("0", 60 * S))
+        self.assertEqual((rows["f"]["total_a"], rows["f"]["total_b"], rows["f"]["state"]),
+                         (str(10 * S), "0", 1))
+        self.assertAlmostEqual(rows["f"]["d_total"], -S / 6)
+        a, rows = self.diff((q, T0, 60), (q, T0 + 1200 * S, 60))
+        self.assertEqual((a["comparable"], a["why_not"], a["b"]["total"]),
+                         (False, "b_not_covered", None))
+        self.assertNotIn("d_total", rows["f"])
+        self.assertEqual(a["delta"], {"value": None, "se": None})
+        # the other way round, and what share says of nothing
+        a, _ = self.diff((q, T0 + 1200 * S, 60), (q, T0, 60))
+        self.assertEqual(a["why_not"], "a_not_covered")
+        a, _ = self.diff((q, T0, 60), (q, T0 + 120 * S, 60), norm="share")
+        self.assertEqual(a["why_not"], "b_zero_total")
+
 
 class B07PercentOfALargeNumber(Case):
     """Arithmetic on totals in too few bits (jonhoo/inferno#170)."""
@@ -237,6 +378,27 @@ class B13Recursion(Case):
         a = self.ask("top", 'cpu{service="b13"}', any=["A", "D"])
         self.assertEqual([int(e["total"]) // TICK for e in a["any"]["each"]], [100, 50])
         self.assertEqual(int(a["any"]["union"]["total"]) // TICK, 100)
+
+    def test_b13_sandwich(self):
+        self.ticks("b13s", [(["main", "A", "B", "A", "D"], 50), (["main", "A"], 50)])
+        a = self.ask("sandwich", 'cpu{service="b13s"}', fn="A", numbers="string", max_nodes=0)
+        names = [a["strings"][i] for i in a["func"]["name"]]
+        self.assertEqual((int(a["function"]["total"]) // TICK, int(a["function"]["self"]) // TICK),
+                         (100, 50))
+        for tree, want in (("callers", [("A", 100), ("main", 100)]),
+                           ("callees", [("A", 100), ("B", 50), ("A", 50), ("D", 50)])):
+            node = a[tree]["node"]
+            self.assertEqual([(names[f], int(t) // TICK)
+                              for f, t in zip(node["func"], node["total"])], want, tree)
+            self.conserved(a[tree])
+        # by file and by binary as well, and as one frame where recursion is folded
+        for key in ("file", "bin"):
+            rows, a = self.top('cpu{service="b13s"}', key=key)
+            self.assertEqual(sum(r[3] // TICK for r in rows), 100, key)
+        nodes, a = self.tree('cpu{service="b13s"}', f="merge:B")
+        self.assertEqual(nodes["main/A/A/D"][0], 50 * TICK)
+        nodes, a = self.tree('cpu{service="b13s"}', f=["merge:B", "collapse:recursion"])
+        self.assertEqual((nodes["main/A"][0], nodes["main/A/D"][0]), (50 * TICK, 50 * TICK))
 
     def test_b13_500_deep(self):
         self.ticks("b13ii", [(["main"] + ["A"] * 500, 1)])
@@ -481,6 +643,24 @@ class B41TwoFilesOneName(Case):
         self.assertEqual((a["matched"]["functions"], a["matched"]["total"]),
                          (2, str(50 * TICK)))
 
+    def test_b41_gone_and_new(self):
+        def f(name, file):
+            return ("python", name, file, 0, "")
+        for file, t0 in (("a.py", T0), ("b.py", T0 + 60 * S)):
+            self.ticks("b41ii", [([f("main", "main.py"), f("train", "train.py"),
+                                   f("forward", file)], 40)], t0=t0)
+        q = 'cpu{service="b41ii"}'
+        for view in ("tree", "top"):
+            _, rows = self.diff((q, T0, 10), (q, T0 + 60 * S, 10), view=view)
+            self.assertEqual({k: r["state"] for k, r in rows.items() if "forward" in k},
+                             {"forward (a.py)": 1, "forward (b.py)": 2}, view)
+            self.assertEqual(rows["train (train.py)"]["d_total"], 0)
+        a = self.ask("sandwich", q, seconds=70, fn="forward")
+        self.assertEqual(a["function"]["functions"], 2)
+        a = self.ask("sandwich", q, seconds=70, fn="forward", file="a.py")
+        self.assertEqual((a["function"]["functions"], a["function"]["total"]),
+                         (1, str(40 * TICK)))
+
     def test_b41_binaries(self):
         def f(path):
             return ("native", "init", "", 0, path)
@@ -488,6 +668,81 @@ class B41TwoFilesOneName(Case):
         nodes, a = self.tree('cpu{service="b41iii"}')
         rows, _ = self.top('cpu{service="b41iii"}', match="init")
         self.assertEqual(sorted(r[2] // TICK for r in rows), [4, 6])
+
+
+class FiltersOnTheServer(Case):
+    """What filters take is said, and adds up; a series shows what the tree shows."""
+
+    STACKS = [(["main", "train", "cuda::launch<int>", "ioctl"], 40),
+              (["main", "train", "cuda::launch<float>", "ioctl"], 20),
+              (["main", "load", "read"], 25), (["main"], 10), (["idle"], 5)]
+
+    def test_filters(self):
+        self.ticks("flt", self.STACKS)
+        q = 'cpu{service="flt"}'
+        for f, left, paths in (
+                ("keep:/launch/", 60, {"main/train/cuda::launch<int>/ioctl": 40}),
+                ("drop:main", 5, {"idle": 5}),
+                ("start:train", 60, {"train/cuda::launch<int>/ioctl": 40}),
+                ("merge:/^cuda::/", 100, {"main/train/ioctl": 60}),
+                ("collapse:/^(train|cuda::.*)$/", 100, {"main/train/ioctl": 60}),
+                (["start:train", "merge:ioctl", "drop:/float/"], 40,
+                 {"train/cuda::launch<int>": 40})):
+            nodes, a = self.tree(q, f=f)
+            self.assertEqual(int(a["total"]), left * TICK, f)
+            self.assertEqual(int(a["total"]) + sum(int(x["dropped"]) for x in a["filtered"]),
+                             int(a["unfiltered"]["total"]), f)
+            self.assertEqual(a["unfiltered"]["total"], str(100 * TICK))
+            for path, n in paths.items():
+                self.assertEqual(nodes[path][0], n * TICK, f)
+            t = self.ask("timeseries", q, bucket="1s", f=f, numbers="string")
+            self.assertEqual((t["total"], t["unfiltered"]["total"]),
+                             (a["total"], str(100 * TICK)), f)
+            rows, t = self.top(q, f=f)
+            self.assertEqual(t["total"], a["total"])
+            folded = self.ask("export", q, format="folded", f=f).decode()
+            self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()),
+                             left * TICK)
+        a = self.ask("flamegraph", q, f="keep:nobody")
+        self.assertEqual((a["total"], a["empty"]["why"]), ("0", "filtered_out"))
+
+    def test_short_names(self):
+        self.ticks("flt2", self.STACKS)
+        q = 'cpu{service="flt2"}'
+        nodes, a = self.tree(q, names="short", match="launch<int>")
+        self.assertEqual(nodes["main/train/cuda::launch/ioctl"][0], 60 * TICK)
+        self.assertEqual(a["matched"]["total"], str(40 * TICK))
+        for names in ("short", "full"):
+            a = self.ask("top", q, names=names, any=["/<int>/", "launch", "read"], limit=0)
+            self.assertEqual([int(e["total"]) // TICK for e in a["any"]["each"]], [40, 60, 25])
+            self.assertEqual(int(a["any"]["union"]["total"]) // TICK, 85)
+
+    def test_groups_of_an_attribute(self):
+        b = sb.Batch()
+        b.stream("cpu", T0, T0 + 10 * S, period=TICK, labels={"service": "flt3"},
+                 rows=[dict(stack=["main", f"f{i % 2}"], count=10 - i, tid=i, thread=f"worker-{i}")
+                       for i in range(5)])
+        self.send(b)
+        q = 'cpu{service="flt3"}'
+        a = self.ask("top", q, by="thread", groups=2, numbers="string")
+        self.assertEqual([(g["labels"], g["rest"], int(g["total"]) // TICK) for g in a["groups"]],
+                         [({"thread": "worker-0"}, False, 10), ({"thread": "worker-1"}, False, 9),
+                          ({}, True, 21)])
+        names = [a["strings"][i] for i in a["func"]["name"]]
+        for i, name in enumerate(names):
+            self.assertEqual(sum(int(g["row"]["total"][i]) for g in a["groups"]),
+                             int(a["row"]["total"][i]), name)
+        # filters first: the largest of what they leave
+        a = self.ask("top", q, by="thread", groups=1, f="keep:f1", numbers="string")
+        self.assertEqual([(g["labels"].get("thread"), int(g["total"]) // TICK)
+                          for g in a["groups"]], [("worker-1", 9), (None, 7)])
+        t = self.ask("timeseries", q, by="thread", groups=1, f="keep:f1", bucket="10s",
+                     numbers="string")
+        self.assertEqual([(x["labels"].get("thread"), x["rest"], int(x["total"]) // TICK)
+                          for x in t["series"]], [("worker-1", False, 9), (None, True, 7)])
+        nodes, _ = self.tree(q, by="thread", groups=1, f="keep:f1")
+        self.assertEqual(nodes["thread=worker-1/main/f1"][0], 9 * TICK)
+        self.assertEqual(nodes["[other groups]/main/f1"][0], 7 * TICK)
 
 
 class S03NoEvidence(Case):

@@ -200,12 +200,18 @@ static int drop(void **state)
 /* ---- asking ------------------------------------------------------------------------------------
  */
 
-static struct query *ask(const char *q, int64_t from, int64_t to, const char *by)
+static struct query_conf conf_of(void)
 {
-    struct query_conf conf = {.store = store,
-                              .now = {T0 + 1000 * S},
-                              .mem_max = UINT64_C(256) << 20,
-                              .max_points = 11000};
+    return (struct query_conf){.store = store,
+                               .now = {T0 + 1000 * S},
+                               .mem_max = UINT64_C(256) << 20,
+                               .max_points = 11000};
+}
+
+static struct query *ask_filtered(const char *q, int64_t from, int64_t to, const char *by,
+                                  const char *filter)
+{
+    struct query_conf conf = conf_of();
     struct query_ask a = {.q = str_c(q), .need_type = true};
     char t0[32], t1[32];
     struct query *ret = NULL;
@@ -216,10 +222,17 @@ static struct query *ask(const char *q, int64_t from, int64_t to, const char *by
     a.to = str_c(t1);
     if (by)
         a.by[a.n_by++] = str_c(by);
+    if (filter)
+        a.filter[a.n_filter++] = str_c(filter);
     e = (struct query_err){};
     if (query_open(&conf, &a, &ret, &e) != 0)
         fail_msg("%s: %s", q, e.msg);
     return ret;
+}
+
+static struct query *ask(const char *q, int64_t from, int64_t to, const char *by)
+{
+    return ask_filtered(q, from, to, by, NULL);
 }
 
 typedef bool want_fn(const struct sample *x);
@@ -402,6 +415,105 @@ static void by_groups(void **state)
     query_free(q);
 }
 
+/* The store leaves out what filters take, by node: each bucket and group against a plain loop. */
+static void filtered(void **state)
+{
+    static const struct {
+        const char *filter;
+        bool with, f1, f23;
+    } filters[] = {{"keep:f1", true, true, false},
+                   {"drop:f1", false, true, false},
+                   {"start:/^f[23]$/", true, false, true},
+                   {"keep:bin=other", true, false, false},
+                   {"merge:/./", false, false, false}};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof filters / sizeof filters[0]; k++) {
+        const struct query_series_ask a = {.bucket_ns = 7 * S};
+        struct query *q = ask_filtered("cpu{host=\"x\"}", 0, N_BATCH * SPAN * S,
+                                       k % 2 ? "service" : "pid", filters[k].filter);
+        const struct query_flame_ask whole = {};
+        struct query_flame f = {};
+        struct query_series s = {};
+        int64_t bucket[64] = {}, all_of_it = 0, total = 0;
+
+        for (uint32_t i = 0; i < N_BATCH * N_ROW; i++) {
+            const struct sample *x = &all[i];
+            bool hit =
+                (filters[k].f1 && holds(x, 1)) || (filters[k].f23 && (holds(x, 2) || holds(x, 3)));
+            int64_t v = host_y(x) ? 0 : (int64_t)x->count * PERIOD;
+
+            all_of_it += v;
+            total += hit == filters[k].with ? v : 0;
+            bucket[(x->t - T0) / (7 * S)] += hit == filters[k].with ? v : 0;
+        }
+        assert_ok(query_flame(q, &whole, &f, &e), &e);
+        assert_true(f.sum.total == total && f.sum.whole.total == all_of_it);
+        assert_true(f.sum.total + f.sum.filtered[0].dropped == all_of_it);
+        assert_ok(query_series(q, &a, &s, &e), &e);
+        assert_true(s.sum.total == total && s.sum.whole.total == all_of_it);
+        for (uint32_t i = 0; i < s.n; i++) {
+            int64_t v = 0;
+
+            for (uint32_t l = 0; l < s.n_line; l++)
+                v += s.line[l].value[i] == QUERY_UNKNOWN ? 0 : (int64_t)s.line[l].value[i];
+            assert_int_equal(v, bucket[i]);
+        }
+        query_free(q);
+    }
+}
+
+/* Two sides of one scan: by range, by selector, by both; each is what it is alone. */
+static void differences(void **state)
+{
+    const struct query_diff_ask a = {.table = true, .limit = 100};
+    const struct query_top_ask ta = {.limit = 100};
+
+    (void)state;
+    for (size_t k = 0; k < N_SELECTORS; k++) {
+        struct query_conf conf = conf_of();
+        int64_t to = (1 + (int64_t)rnd(N_BATCH * SPAN)) * S;
+        char end[32];
+        struct query_ask side[2] = {
+            {.q = STR("cpu"), .from = STR("1764417600s")},
+            {.q = str_c(selectors[k].q), .from = STR("1764417600s"), .to = STR("1764417840s")}};
+        want_fn *want[2] = {any, selectors[k].want};
+        struct query *q = NULL, *alone[2];
+        struct query_diff d = {};
+        uint32_t wrong = 0;
+
+        (void)snprintf(end, sizeof end, "%" PRId64 "ns", T0 + to);
+        side[0].to = str_c(end);
+        e = (struct query_err){};
+        assert_ok(query_open_diff(&conf, &side[0], &side[1], &q, &wrong, &e), &e);
+        assert_ok(query_diff(q, &a, &d, &e), &e);
+        assert_true(d.comparable && d.norm == QUERY_NORM_SECOND);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct query_top t = {};
+
+            alone[i] = ask(i ? selectors[k].q : "cpu", 0, i ? N_BATCH * SPAN * S : to, NULL);
+            assert_ok(query_top(alone[i], &ta, &t, &e), &e);
+            assert_true(d.side[i].sum.total == t.sum.total);
+            assert_int_equal(t.sum.total, sum(want[i], 0, i ? N_BATCH * SPAN * S : to));
+            assert_int_equal(d.side[i].sum.coverage.source_ns, t.sum.coverage.source_ns);
+            for (uint32_t r = 0; r < d.n; r++) {
+                const struct query_func *f = &d.func[d.node_func[r]];
+                unit_i128 self = 0, total = 0;
+
+                for (uint32_t j = 0; j < t.n; j++) {
+                    if (t.func[t.row[j].func].key == f->key) {
+                        self = t.row[j].self;
+                        total = t.row[j].total;
+                    }
+                }
+                assert_true(d.self[i][r] == self && d.total[i][r] == total);
+            }
+            query_free(alone[i]);
+        }
+        query_free(q);
+    }
+}
+
 static void evidence(void **state)
 {
     const struct query_flame_ask whole = {};
@@ -510,7 +622,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),       cmocka_unit_test(trees),    cmocka_unit_test(series),
         cmocka_unit_test(by_groups),    cmocka_unit_test(evidence), cmocka_unit_test(listings),
-        cmocka_unit_test(nothing_ever),
+        cmocka_unit_test(nothing_ever), cmocka_unit_test(filtered), cmocka_unit_test(differences),
     };
 
     return cmocka_run_group_tests(tests, fill, drop);

@@ -40,10 +40,16 @@ struct catalog_series {
     bool overflow;
 };
 
+enum catalog_epoch_state {
+    CATALOG_EPOCH_CURRENT = 1,
+    CATALOG_EPOCH_CLOSED = 2, /* its dictionary is at rest */
+    CATALOG_EPOCH_GONE = 3,
+};
+
 struct catalog_epoch {
     uint32_t id;
     real_ns t0;
-    uint32_t state; /* 1 current, 2 closed, 3 gone */
+    uint32_t state; /* enum catalog_epoch_state */
 };
 
 struct catalog_seen {
@@ -102,7 +108,8 @@ struct catalog_change {
 enum catalog_outcome {
     CATALOG_NEW = 1,     /* there was none, and no part: made */
     CATALOG_REBUILT = 2, /* it could not be read, or was missing beside parts: set aside and made
-                            from the parts; senders are those of the journals. err says why */
+                            from the parts; senders are those of the journals, all epochs are
+                            closed: begin a new one. err says why */
 };
 
 /*

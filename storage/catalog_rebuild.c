@@ -178,7 +178,7 @@ static int meet(struct ids *ids, uint32_t id, uint64_t hash, struct err *err)
 {
     uint64_t *at;
 
-    switch (map_at(&ids->hash, id, &at)) {
+    switch ((int)map_at(&ids->hash, id, &at)) {
     case MAP_ADDED:
         *at = hash;
         if (id > ids->max)

@@ -74,7 +74,8 @@ struct loading {
     struct part *p;
     const struct db *db;
     struct names_snap limits;
-    uint64_t fold, rows;
+    struct part_fold fold;
+    uint64_t rows;
 };
 
 static bool known(const struct loading *l, const struct block_meta *m)
@@ -120,7 +121,7 @@ static int load_blocks(struct loading *l, uint32_t n, struct err *err)
                            v[i].id);
         if (r == 0) {
             l->rows += v[i++].m.n;
-            l->fold += (uint64_t)sqlite3_column_int64(st, BLOCK_COLUMNS + 1);
+            part_fold_add(&l->fold, sqlite3_column_int64(st, BLOCK_COLUMNS + 1));
         }
     }
     (void)sqlite3_finalize(st);
@@ -164,7 +165,7 @@ static int load_hsums(struct loading *l, uint32_t n, struct err *err)
                                         .span = (uint32_t)x[3],
                                         .t0 = {x[4]},
                                         .n = (uint32_t)x[5]};
-            l->fold += (uint64_t)sqlite3_column_int64(st, 6);
+            part_fold_add(&l->fold, sqlite3_column_int64(st, 6));
         }
     }
     (void)sqlite3_finalize(st);
@@ -191,8 +192,18 @@ static int meta_u64(const struct db *db, const char *k, uint64_t *ret, struct er
     return 0;
 }
 
-int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsums,
-                   uint64_t *ret_fold, struct err *err)
+int part_fold_check(const struct db *db, enum part_fold_of of, const struct part_fold *is,
+                    struct err *err)
+{
+    uint64_t want = 0;
+
+    TRY(meta_u64(db, part_fold_key[of], &want, err));
+    return want == is->sum
+               ? 0
+               : db_damaged(db, err, "rows are missing: %s is another", part_fold_key[of]);
+}
+
+int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsums, struct err *err)
 {
     uint64_t tier, epoch, generation, t[4];
 
@@ -207,7 +218,6 @@ int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsu
     TRY(meta_u64(db, "rows", &ret->rows, err));
     TRY(meta_u64(db, "blocks", &ret->blocks, err));
     TRY(meta_u64(db, "hsums", ret_hsums, err));
-    TRY(meta_u64(db, "fold", ret_fold, err));
     if ((tier != STORE_RAW && tier != STORE_MINUTE) || epoch > UINT32_MAX ||
         generation > UINT32_MAX || ret->blocks > BLOCKS_MAX || *ret_hsums > BLOCKS_MAX)
         return db_damaged(db, err, "meta: impossible");
@@ -225,12 +235,12 @@ static int load(struct part *p, const struct db *db, struct err *err)
     const struct part_info *want = &p->info;
     struct part_info is = {};
     struct loading l = {.p = p, .db = db};
-    uint64_t hsums, fold;
+    uint64_t hsums;
 
     mutex_lock(&p->parts->mu);
     l.limits = p->parts->limits;
     mutex_unlock(&p->parts->mu);
-    TRY(part_read_meta(db, &is, &hsums, &fold, err));
+    TRY(part_read_meta(db, &is, &hsums, err));
     if (is.tier != want->tier || is.epoch != want->epoch || is.generation != want->generation ||
         is.period.t0.v != want->period.t0.v || is.period.t1.v != want->period.t1.v ||
         is.data.t0.v != want->data.t0.v || is.data.t1.v != want->data.t1.v ||
@@ -238,9 +248,9 @@ static int load(struct part *p, const struct db *db, struct err *err)
         return db_damaged(db, err, "is another part than the catalog says");
     TRY(load_blocks(&l, (uint32_t)is.blocks, err));
     TRY(load_hsums(&l, (uint32_t)hsums, err));
-    if (l.rows != is.rows || l.fold != fold)
+    if (l.rows != is.rows)
         return db_damaged(db, err, "blocks are not those that meta says");
-    return 0;
+    return part_fold_check(db, FOLD_META, &l.fold, err);
 }
 
 int part_load(struct part *p, struct err *err)

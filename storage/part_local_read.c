@@ -20,6 +20,7 @@ struct reader {
     struct buf scratch;
     uint64_t *u64, *u64b; /* PART_CHUNK each */
     struct cell_in in;    /* of the row's cell */
+    struct part_fold fold;
     bool no_memory;
 };
 
@@ -63,6 +64,17 @@ static bool known_type(const struct reader *r, int64_t type)
         return false;
     return type < PTYPE_IMPORTED_FIRST ? ptype_builtin((ptype_id)type) != NULL
                                        : type - PTYPE_IMPORTED_FIRST + 1 < r->limits->ptype;
+}
+
+/* n integers, a blob (NULL: none), the sum. */
+static int take_row(struct reader *r, sqlite3_stmt *st, enum db_table table, int64_t *v, size_t n,
+                    struct str *data, struct err *err)
+{
+    const size_t n_blob = data != NULL;
+
+    TRY(db_take(r->db, table, st, v, n, data, n_blob, err));
+    part_fold_add(&r->fold, sqlite3_column_int64(st, (int)(n + n_blob)));
+    return 0;
 }
 
 /* Open the cell of a row. */
@@ -175,7 +187,7 @@ static int read_chunks(struct reader *r, sqlite3_stmt *st, enum part_local_kind 
         struct str data;
         int64_t v[3];
 
-        TRY(db_take(r->db, DB_LOCAL, st, v, 3, &data, 1, err));
+        TRY(take_row(r, st, DB_LOCAL, v, 3, &data, err));
         if (v[0] != (int64_t)kind || v[1] != next || v[2] < 1 || v[2] > PART_CHUNK)
             return db_damaged(r->db, err, "local: kind %d is not whole at %u", (int)kind, next);
         (void)open_cell(r, data);
@@ -257,7 +269,7 @@ static int take_scope(struct reader *r, sqlite3_stmt *st, struct err *err)
     int64_t v[5], last = 0, unit;
     uint32_t scope;
 
-    TRY(db_take(r->db, DB_COVER, st, v, 5, &data, 1, err));
+    TRY(take_row(r, st, DB_COVER, v, 5, &data, err));
     if (!known_type(r, v[1]) || v[2] < 0 || v[2] >= r->limits->labels || v[3] < 0 ||
         v[3] >= r->l->target.v.n || v[4] < 1)
         return db_damaged(r->db, err, "cover %lld: no such scope", (long long)v[0]);
@@ -325,7 +337,7 @@ static int take_metric(struct reader *r, sqlite3_stmt *st, struct err *err)
     struct str data;
     int64_t v[5];
 
-    TRY(db_take(r->db, DB_METRIC, st, v, 5, &data, 1, err));
+    TRY(take_row(r, st, DB_METRIC, v, 5, &data, err));
     if (v[1] < 1 || v[1] >= r->l->mseries.v.n || v[4] < 1 || v[4] > PART_CHUNK)
         return db_damaged(r->db, err, "metric %lld: no such series", (long long)v[0]);
     m.series = (uint32_t)v[1];
@@ -392,7 +404,7 @@ static int take_steps(struct reader *r, sqlite3_stmt *st, struct err *err)
     struct str data;
     int64_t v[6];
 
-    TRY(db_take(r->db, DB_STEP, st, v, 6, &data, 1, err));
+    TRY(take_row(r, st, DB_STEP, v, 6, &data, err));
     if (v[1] < 0 || v[1] >= texts_n(&r->l->text) || v[2] < 0 || v[2] >= r->l->target.v.n ||
         v[5] < 1 || v[5] > PART_CHUNK)
         return db_damaged(r->db, err, "step %lld: no such name", (long long)v[0]);
@@ -410,7 +422,7 @@ static int take_event(struct reader *r, sqlite3_stmt *st, struct err *err)
     struct local_event e = {};
     int64_t v[5];
 
-    TRY(db_take(r->db, DB_EVENT, st, v, 5, NULL, 0, err));
+    TRY(take_row(r, st, DB_EVENT, v, 5, NULL, err));
     if (v[2] < 0 || v[2] >= n_text || v[3] < 0 || v[3] >= r->l->target.v.n || v[4] < 0 ||
         v[4] >= n_text)
         return db_damaged(r->db, err, "event %lld: no such text", (long long)v[0]);
@@ -455,7 +467,7 @@ static int read_all(struct reader *r, struct err *err)
             out = all[i].take ? each_row(r, st, all[i].take, err) : read_tables(r, st, err);
         (void)sqlite3_finalize(st);
     }
-    return out;
+    return out == 0 ? part_fold_check(r->db, FOLD_LOCAL, &r->fold, err) : out;
 }
 
 int local_read(const struct db *db, const struct names_snap *limits, struct local *l,

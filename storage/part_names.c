@@ -54,13 +54,13 @@ int part_read_info(const char *dir, const char *name, const char *vfs, struct pa
 {
     struct part_info info = {.state = PART_SEALED};
     struct db db;
-    uint64_t hsums, fold;
+    uint64_t hsums;
     int r;
 
     (void)snprintf(info.name, sizeof info.name, "%s", name);
     TRY(part_hash_file(dir, name, info.hash, &info.bytes, err));
     TRY(db_open_read(dir, name, &part_kind, DB_AT_REST, 0, vfs, &db, err));
-    r = part_read_meta(&db, &info, &hsums, &fold, err);
+    r = part_read_meta(&db, &info, &hsums, err);
     if (r == 0 && ret_inputs)
         r = read_inputs(&db, ret_inputs, ret_n_input, err);
     db_close(&db);
@@ -79,6 +79,7 @@ struct names_reader {
     struct cell_in in;
     struct store_label label[LABELS_MAX];
     uint32_t n_label;
+    struct part_fold fold;
 };
 
 static struct str take_str(struct names_reader *r)
@@ -152,6 +153,7 @@ static int take_row(struct names_reader *r, sqlite3_stmt *st, enum part_local_ki
     size_t n;
 
     TRY(db_take(r->db, DB_LOCAL, st, v, 3, &data, 1, err));
+    part_fold_add(&r->fold, sqlite3_column_int64(st, 4));
     if (v[0] != (int64_t)kind || v[1] <= *last || v[1] > UINT32_MAX || v[2] < 1 ||
         v[2] > PART_CHUNK)
         return db_damaged(r->db, err, "local: kind %d is not whole", (int)kind);
@@ -192,7 +194,7 @@ static int read_names(struct names_reader *r, sqlite3_stmt *st, struct err *err)
             TRY(take_row(r, st, kind[i], &last, err));
         TRY(step);
     }
-    return 0;
+    return part_fold_check(r->db, FOLD_NAMES, &r->fold, err);
 }
 
 int part_read_names(const char *dir, const char *name, const char *vfs, const struct part_names *fn,

@@ -36,4 +36,4 @@ struct parts {
 
 /* Bounds, counts and generation of a part as its meta has them. */
 [[nodiscard]] int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsums,
-                                 uint64_t *ret_fold, struct err *err);
+                                 struct err *err);

@@ -41,15 +41,27 @@ void block_total(unit_i128 total, uint8_t ret[static 16]);
 [[nodiscard]] int block_take(const struct db *db, sqlite3_stmt *st, struct part_block *ret,
                              struct err *err);
 
-/* Sums that were written, and how many rows, for meta. */
+/* Meta holds the sum of the sums of all rows, by who reads them, so that a row that is lost with
+ * its page is noticed. */
+enum part_fold_of {
+    FOLD_META = 0,  /* block, hsum: read with the part */
+    FOLD_LOCAL = 1, /* cover, metric, step, event, local of its own */
+    FOLD_NAMES = 2, /* local: what the catalog says too */
+    FOLD_BLOBS = 3, /* summary, cols: each is missed when it is asked for */
+    PART_FOLDS
+};
+extern const char *const part_fold_key[PART_FOLDS];
+
 struct part_fold {
-    uint64_t sum, rows;
+    uint64_t sum;
 };
 static inline void part_fold_add(struct part_fold *f, int64_t sum)
 {
     f->sum += (uint64_t)sum;
-    f->rows++;
 }
+/* What meta says; -EBADMSG if it is another. */
+[[nodiscard]] int part_fold_check(const struct db *db, enum part_fold_of of,
+                                  const struct part_fold *is, struct err *err);
 
 /* Sorted pairs <-> bytes: varint n, then name and value as varint length and bytes. */
 void labels_put(struct buf *b, uint32_t n, const struct store_label *v);

@@ -42,6 +42,9 @@ static const char *const schema[] = {
     "PRIMARY KEY(kind, first)) STRICT, WITHOUT ROWID",
 };
 
+const char *const part_fold_key[PART_FOLDS] = {"fold_meta", "fold_local", "fold_names",
+                                               "fold_blobs"};
+
 const struct db_kind part_kind = {
     .kind = "part", .page = PART_PAGE, .n_table = sizeof schema / sizeof *schema, .schema = schema};
 
@@ -213,8 +216,7 @@ static int end_group(struct part_writer *w, struct err *err)
         v[5] = w->set.n;
         data = buf_view(&w->data);
         TRY(db_put(&w->db, DB_HSUM, w->hsum, v, 6, &data, 1, &sum, err));
-        part_fold_add(&w->fold, sum);
-        part_fold_add(&w->meta_fold, sum);
+        part_fold_add(&w->fold[FOLD_META], sum);
         w->n_hsum++;
     }
     w->group_blocks = 0;
@@ -254,12 +256,11 @@ static int put_block(struct part_writer *w, const struct block_meta *m, struct e
     block_columns(id, m, v);
     block_total(m->total, total);
     TRY(db_put(&w->db, DB_BLOCK, w->block, v, BLOCK_COLUMNS, &blob, 1, &sum, err));
-    part_fold_add(&w->fold, sum);
-    part_fold_add(&w->meta_fold, sum);
+    part_fold_add(&w->fold[FOLD_META], sum);
     TRY(db_put(&w->db, DB_SUMMARY, w->summary, &key, 1, &summary, 1, &sum, err));
-    part_fold_add(&w->fold, sum);
+    part_fold_add(&w->fold[FOLD_BLOBS], sum);
     TRY(db_put(&w->db, DB_COLS, w->cols, &key, 1, &cols, 1, &sum, err));
-    part_fold_add(&w->fold, sum);
+    part_fold_add(&w->fold[FOLD_BLOBS], sum);
     return 0;
 }
 
@@ -316,13 +317,12 @@ static int put_meta(const struct part_writer *w, struct err *err)
         {"rows", i->rows},
         {"blocks", i->blocks},
         {"hsums", w->n_hsum},
-        {"fold", w->meta_fold.sum},
-        {"all", w->fold.rows},
-        {"fold_all", w->fold.sum},
     };
 
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         TRY(db_meta_put(&w->db, all[k].k, (int64_t)all[k].v, err));
+    for (int k = 0; k < PART_FOLDS; k++)
+        TRY(db_meta_put(&w->db, part_fold_key[k], (int64_t)w->fold[k].sum, err));
     TRY(db_meta_put_blob(&w->db, "inputs",
                          (struct str){(const char *)w->conf.input, 16 * (size_t)w->conf.n_input},
                          err));
@@ -349,18 +349,19 @@ static int move(struct part_writer *w, struct err *err)
 
 static int finish(struct part_writer *w, struct err *err)
 {
-    const struct local_writer lw = {.db = &w->db,
-                                    .coder = &w->cell,
-                                    .tmp = &w->tmp,
-                                    .data = &w->data,
-                                    .fold = &w->fold,
-                                    .sums = type_sums,
-                                    .ctx = w};
+    struct local_writer lw = {.db = &w->db,
+                              .coder = &w->cell,
+                              .tmp = &w->tmp,
+                              .data = &w->data,
+                              .fold = &w->fold[FOLD_LOCAL],
+                              .sums = type_sums,
+                              .ctx = w};
 
     if (part_empty(w))
         w->info.data = (struct interval){w->conf.period.t0, w->conf.period.t0};
     TRY(end_group(w, err));
     TRY(local_write(&lw, &w->out, err));
+    lw.fold = &w->fold[FOLD_NAMES];
     TRY(part_put_names(w, &lw, err));
     TRY(put_meta(w, err));
     TRY(db_exec(&w->db, "COMMIT", err));

@@ -19,7 +19,7 @@ struct part_writer {
     struct block_coder *coder;
     struct cell_coder cell;
     struct buf sum_buf, col_buf, tmp, data;
-    struct part_fold fold, meta_fold; /* all tables; block and hsum */
+    struct part_fold fold[PART_FOLDS];
     struct part_info info;
 
     /* hsum of the (type, svc, sub) that is being written */

@@ -456,7 +456,7 @@ static void test_copy(void **state)
     conf = conf_of(&h, NULL);
     conf.generation = 4;
     conf.n_input = 1;
-    conf.input = (const uint8_t(*)[16])h.info.uuid;
+    conf.input = &h.info.uuid;
     assert_ok(part_create(&conf, &w, &err), &err);
     assert_true(part_empty(w));
     assert_ok(part_source(w, l, &snap, &err), &err);

@@ -23,9 +23,16 @@ struct cli_server {
     const char *token_file; /* --token-file, STRATA_TOKEN_FILE, else NULL */
 };
 
+enum {
+    CLI_FILTERS_MAX = 16,
+};
+
 struct cli_ask {
     struct cli_server server;
     const char *q, *from, *to; /* q NULL: cpu */
+    const char *step, *names;  /* NULL: as the server does */
+    size_t n_filter;
+    const char *filter[CLI_FILTERS_MAX];
     bool json;
 };
 
@@ -42,14 +49,19 @@ int cli_fail(const struct err *err);
 /* The verbs: argv[0] is "strata VERB". Return the exit status. */
 int cli_top(int argc, char **argv);
 int cli_flame(int argc, char **argv);
+int cli_diff(int argc, char **argv);
 
 /* ---- client.c ------------------------------------------------------------------------------ */
 
 /* Parameters of a query, percent-encoded as they are added. */
 void cli_param(struct buf *query, const char *name, struct str value);
 
-/* q, from and to of a; a selector that names no type gets "cpu". */
+/* All of a; a selector that names no type gets "cpu". */
 void cli_params_ask(struct buf *query, const struct cli_ask *a);
+/* A selector, completed like that. */
+void cli_param_selector(struct buf *query, const char *name, const char *q);
+/* Filters and names of a, without the rest. */
+void cli_params_shape(struct buf *query, const struct cli_ask *a);
 
 /*
  * GET url/path?query. out gets the body of a 200, at most its cap.

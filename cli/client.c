@@ -28,12 +28,20 @@ enum {
     OPT_FROM,
     OPT_TO,
     OPT_JSON,
+    OPT_STEP,
+    OPT_NAMES,
 };
 
 static const struct argp_option options[] = {
     {"query", 'q', "SELECTOR", 0, "what to read: TYPE{label=\"value\", ...}; default cpu", 0},
     {"from", OPT_FROM, "TIME", 0, "begin: RFC 3339, now-15m, or 1764417600s; default now-1h", 0},
     {"to", OPT_TO, "TIME", 0, "end, likewise; default now", 0},
+    {"step", OPT_STEP, "NAME[:FIRST-LAST]", 0, "only what happened inside these steps", 0},
+    {"filter", 'f', "VERB:PATTERN", 0,
+     "keep, drop, start, merge or collapse; [fn=|bin=|file=|kind=]TEXT or /REGEX/; repeatable, in "
+     "this order",
+     0},
+    {"names", OPT_NAMES, "full|short", 0, "short hides template arguments; default full", 0},
     {"json", OPT_JSON, NULL, 0, "print the server's answer as it is", 0},
     {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER, else http://127.0.0.1:4040", 0},
     {"token-file", OPT_TOKEN_FILE, "FILE", 0,
@@ -41,7 +49,7 @@ static const struct argp_option options[] = {
     {},
 };
 
-// NOLINTNEXTLINE(readability-non-const-parameter): argp's type
+// NOLINTBEGIN(concurrency-mt-unsafe,readability-non-const-parameter): argp, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct cli_ask *a = state->input;
@@ -59,6 +67,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_JSON:
         a->json = true;
         return 0;
+    case OPT_STEP:
+        a->step = arg;
+        return 0;
+    case OPT_NAMES:
+        a->names = arg;
+        return 0;
+    case 'f':
+        if (a->n_filter == CLI_FILTERS_MAX)
+            argp_error(state, "more than %d times --filter", CLI_FILTERS_MAX);
+        a->filter[a->n_filter++] = arg;
+        return 0;
     case OPT_SERVER:
         a->server.url = arg;
         return 0;
@@ -69,6 +88,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
+
+// NOLINTEND(concurrency-mt-unsafe,readability-non-const-parameter)
 
 const struct argp cli_ask_argp = {.options = options, .parser = parse};
 
@@ -111,17 +132,33 @@ void cli_param(struct buf *query, const char *name, struct str value)
     }
 }
 
+void cli_param_selector(struct buf *query, const char *name, const char *q)
+{
+    struct buf b;
+
+    buf_init(&b, 64 << 10);
+    if (!q || !q[0] || q[0] == '{')
+        buf_cstr(&b, "cpu");
+    if (q)
+        buf_cstr(&b, q);
+    cli_param(query, name, buf_view(&b));
+    buf_deinit(&b);
+}
+
+void cli_params_shape(struct buf *query, const struct cli_ask *a)
+{
+    for (size_t i = 0; i < a->n_filter; i++)
+        cli_param(query, "f", str_c(a->filter[i]));
+    if (a->names)
+        cli_param(query, "names", str_c(a->names));
+}
+
 void cli_params_ask(struct buf *query, const struct cli_ask *a)
 {
-    struct buf q;
-
-    buf_init(&q, 64 << 10);
-    if (!a->q || !a->q[0] || a->q[0] == '{')
-        buf_cstr(&q, "cpu");
-    if (a->q)
-        buf_cstr(&q, a->q);
-    cli_param(query, "q", buf_view(&q));
-    buf_deinit(&q);
+    cli_param_selector(query, "q", a->q);
+    cli_params_shape(query, a);
+    if (a->step)
+        cli_param(query, "step", str_c(a->step));
     if (a->from)
         cli_param(query, "from", str_c(a->from));
     if (a->to)

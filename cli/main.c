@@ -14,6 +14,7 @@ static const struct {
 } verbs[] = {
     {"top", cli_top, "functions by self time, total and samples"},
     {"flame", cli_flame, "a flame graph to a file: folded stacks or SVG"},
+    {"diff", cli_diff, "what changed between two ranges or two selectors"},
 };
 
 static void help(FILE *to)

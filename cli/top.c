@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 
@@ -73,119 +74,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-/* ---- reading the answer -------------------------------------------------------------------- */
-
-static struct str text_of(const json_t *v)
-{
-    return (struct str){json_string_value(v), json_string_length(v)};
-}
-
-/* A number or a decimal string; -1 where it is null or absent: the API has no negative ones. */
-static double number_of(const json_t *v)
-{
-    struct str s = text_of(v);
-    double d = 0;
-
-    if (json_is_number(v))
-        return json_number_value(v);
-    if (!s.n)
-        return -1;
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] < '0' || s.p[i] > '9')
-            return -1;
-        d = d * 10 + (s.p[i] - '0');
-    }
-    return d;
-}
-
-static bool ns_of(const json_t *o, const char *key, real_ns *ret)
-{
-    return str_i64(text_of(json_object_get(o, key)), &ret->v);
-}
-
-static void put_share(struct buf *b, double part, double whole)
-{
-    if (part < 0 || whole < 0)
-        buf_cstr(b, "unknown");
-    else
-        text_percent(b, part, whole);
-}
-
-/* What was lost, of what was lost and what arrived. */
-static void put_lost(struct buf *b, const json_t *root)
-{
-    const json_t *lost = json_object_get(json_object_get(root, "quality"), "lost"), *l;
-    double sum = 0, total = number_of(json_object_get(root, "total"));
-    bool unknown = total < 0;
-    size_t i;
-
-    json_array_foreach(lost, i, l)
-    {
-        double w = number_of(json_object_get(l, "weight"));
-
-        if (w < 0)
-            unknown = true;
-        else
-            sum += w;
-    }
-    if (unknown && json_array_size(lost))
-        buf_cstr(b, "unknown");
-    else
-        put_share(b, sum, sum + (total < 0 ? 0 : total));
-}
-
-static void put_head(struct buf *b, const json_t *root)
-{
-    const json_t *type = json_object_get(root, "type");
-    const json_t *range = json_object_get(root, "range");
-    const json_t *cov = json_object_get(root, "coverage");
-    struct str name = text_of(json_object_get(type, "name"));
-    struct str unit = text_of(json_object_get(type, "unit"));
-    double total = number_of(json_object_get(root, "total"));
-    double n = number_of(json_object_get(root, "samples"));
-    double sources = number_of(json_object_get(cov, "sources"));
-    struct interval t = {};
-
-    text_name(b, name);
-    buf_chr(b, ' ');
-    text_name(b, unit);
-    buf_cstr(b, ", ");
-    text_name(b, text_of(json_object_get(type, "kind")));
-    if (ns_of(range, "from_ns", &t.t0) && ns_of(range, "to_ns", &t.t1)) {
-        buf_cstr(b, " · ");
-        text_range(b, t);
-    }
-    if (sources >= 0) {
-        buf_cstr(b, " · ");
-        text_count(b, (uint64_t)sources);
-        buf_cstr(b, sources == 1 ? " source" : " sources");
-    }
-    buf_cstr(b, " · covered ");
-    put_share(b, number_of(json_object_get(cov, "covered_ns")),
-              number_of(json_object_get(cov, "asked_ns")));
-    buf_cstr(b, " · lost ");
-    put_lost(b, root);
-    buf_cstr(b, " · ");
-    if (total < 0)
-        buf_cstr(b, "no data");
-    else
-        text_value(b, name, unit, total);
-    if (n >= 0) {
-        buf_cstr(b, ", n = ");
-        text_count(b, (uint64_t)n);
-    }
-    buf_chr(b, '\n');
-}
-
-/* Right-aligned in width columns, two blanks behind. */
-static void put_right(struct buf *b, const struct buf *cell, size_t width)
-{
-    for (size_t w = text_width(buf_view(cell)); w < width; w++)
-        buf_chr(b, ' ');
-    buf_str(b, buf_view(cell));
-    buf_cstr(b, "  ");
-}
-
 enum {
     W_VALUE = 14,
     W_SHARE = 8,
@@ -201,12 +89,12 @@ static void put_value(struct buf *b, const json_t *root, double v)
     if (v < 0)
         buf_chr(&cell, '-');
     else
-        text_value(&cell, text_of(json_object_get(type, "name")),
-                   text_of(json_object_get(type, "unit")), v);
-    put_right(b, &cell, W_VALUE);
+        text_value(&cell, answer_text(json_object_get(type, "name")),
+                   answer_text(json_object_get(type, "unit")), v);
+    answer_put_right(b, &cell, W_VALUE);
     buf_reset(&cell);
-    put_share(&cell, v, number_of(json_object_get(root, "total")));
-    put_right(b, &cell, W_SHARE);
+    answer_put_share(&cell, v, answer_number(json_object_get(root, "total")));
+    answer_put_right(b, &cell, W_SHARE);
     buf_deinit(&cell);
 }
 
@@ -219,7 +107,7 @@ static void put_number(struct buf *b, double n)
         buf_chr(&cell, '-');
     else
         text_count(&cell, (uint64_t)n);
-    put_right(b, &cell, W_COUNT);
+    answer_put_right(b, &cell, W_COUNT);
     buf_deinit(&cell);
 }
 
@@ -227,9 +115,9 @@ static void put_number(struct buf *b, double n)
 
 static void put_any_row(struct buf *b, const json_t *root, struct str name, const json_t *row)
 {
-    put_value(b, root, number_of(json_object_get(row, "total")));
-    put_number(b, number_of(json_object_get(row, "samples")));
-    put_number(b, number_of(json_object_get(row, "functions")));
+    put_value(b, root, answer_number(json_object_get(row, "total")));
+    put_number(b, answer_number(json_object_get(row, "samples")));
+    put_number(b, answer_number(json_object_get(row, "functions")));
     text_name(b, name);
     buf_chr(b, '\n');
 }
@@ -244,29 +132,8 @@ static void put_any(struct buf *b, const json_t *root)
     buf_printf(b, "%*s  %*s  %*s  %*s  %s\n", W_VALUE, "value", W_SHARE, "share", W_COUNT,
                "samples", W_COUNT, "functions", "any");
     json_array_foreach(json_object_get(any, "each"), i, row)
-        put_any_row(b, root, text_of(json_object_get(row, "pattern")), row);
+        put_any_row(b, root, answer_text(json_object_get(row, "pattern")), row);
     put_any_row(b, root, STR("at least one"), json_object_get(any, "union"));
-}
-
-static void put_func(struct buf *b, const json_t *root, const json_t *index)
-{
-    const json_t *strings = json_object_get(root, "strings"), *func = json_object_get(root, "func");
-    size_t f = (size_t)json_integer_value(index);
-    const json_t *name = json_array_get(json_object_get(func, "name"), f);
-    const json_t *bin = json_array_get(json_object_get(func, "bin"), f);
-    const json_t *file = json_array_get(json_object_get(func, "file"), f);
-    struct str where = text_of(json_array_get(strings, (size_t)json_integer_value(bin)));
-
-    if (!where.n)
-        where = text_of(json_array_get(strings, (size_t)json_integer_value(file)));
-    text_name(b, text_of(json_array_get(strings, (size_t)json_integer_value(name))));
-    if (where.n) {
-        bool bare = where.p[0] != '['; /* [kernel] and its like bring their own */
-
-        buf_cstr(b, bare ? "  [" : "  ");
-        text_name(b, where);
-        buf_cstr(b, bare ? "]" : "");
-    }
 }
 
 static void put_rows(struct buf *b, const json_t *root)
@@ -280,53 +147,29 @@ static void put_rows(struct buf *b, const json_t *root)
                W_SHARE, "", W_COUNT, "samples", "function");
     json_array_foreach(func, i, index)
     {
-        put_value(b, root, number_of(json_array_get(json_object_get(row, "self"), i)));
-        put_value(b, root, number_of(json_array_get(json_object_get(row, "total"), i)));
-        put_number(b, number_of(json_array_get(json_object_get(row, "samples"), i)));
-        put_func(b, root, index);
+        put_value(b, root, answer_number(json_array_get(json_object_get(row, "self"), i)));
+        put_value(b, root, answer_number(json_array_get(json_object_get(row, "total"), i)));
+        put_number(b, answer_number(json_array_get(json_object_get(row, "samples"), i)));
+        answer_put_func(b, root, index);
         buf_chr(b, '\n');
     }
 }
 
-static void put_empty(struct buf *b, const json_t *root)
-{
-    const json_t *empty = json_object_get(root, "empty");
-    struct str why = text_of(json_object_get(empty, "why"));
-
-    if (!why.n)
-        return;
-    buf_cstr(b, "nothing to show: ");
-    text_name(b, why);
-    if (json_is_string(json_object_get(empty, "matcher"))) {
-        buf_cstr(b, ", by ");
-        text_name(b, text_of(json_object_get(empty, "matcher")));
-    }
-    buf_chr(b, '\n');
-}
-
 static int print(const struct buf *answer, bool json, struct err *err)
 {
-    json_error_t je;
     struct buf b;
     json_t *root;
-    int r = 0;
+    int r;
 
     if (json)
-        return fwrite(answer->p, 1, answer->n, stdout) == answer->n && fflush(stdout) == 0
-                   ? 0
-                   : err_set(err, -EIO, "standard output cannot be written");
-    root = json_loadb(answer->p, answer->n, 0, &je);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return err_set(err, -EREMOTEIO, "the server's answer is not JSON: %s", je.text);
-    }
+        return answer_print(answer, err);
+    TRY(answer_read(answer, &root, err));
     buf_init(&b, TEXT_MAX);
-    put_head(&b, root);
+    answer_put_head(&b, root);
     put_any(&b, root);
     put_rows(&b, root);
-    put_empty(&b, root);
-    if (b.failed || fwrite(b.p, 1, b.n, stdout) != b.n || fflush(stdout) != 0)
-        r = err_set(err, -EIO, "standard output cannot be written");
+    answer_put_empty(&b, root);
+    r = answer_print(&b, err);
     buf_deinit(&b);
     json_decref(root);
     return r;

@@ -64,6 +64,53 @@ class Cli(unittest.TestCase):
         self.assertRegex(lines[4], r"98\.9 % +90 +2 +at least one$")
         self.assertEqual(len(lines), 5)
 
+    def test_filters_and_names(self):
+        out = self.run_ok("top", "--from", "now-5m", "-f", "keep:hot", "-f", "merge:main").decode()
+        lines = out.splitlines()
+        self.assertIn("600.0 core-ms, n = 60 · filters left 65.9 %", lines[0])
+        self.assertRegex(lines[2], r"600\.0 core-ms +100\.0 %.* hot$")
+        self.assertEqual(len(lines), 3)
+        out = self.run_ok("flame", "--from", "now-5m", "-f", "drop:/evil/", "-f", "merge:main")
+        self.assertEqual(out, b"hot 600000000\nwarm 300000000\n")
+        r = strata(self.s, "top", "-f", "hide:x")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn(b"a filter is keep:", r.stderr)
+        r = strata(self.s, "top", *["-f", "keep:x"] * 17)
+        self.assertEqual(r.returncode, 2)
+
+    def test_diff(self):
+        b = sb.Batch()
+        for run, hot, t0 in (("1", 400, 1240), ("2", 700, 1180)):
+            now = time.time_ns() // S * S
+            b.stream("cpu", now - t0 * S, now - (t0 - 20) * S, period=10**7,
+                     labels={"service": "diff", "run": run}, expected=1000, received=1000,
+                     rows=[dict(stack=["main", "hot"], count=hot),
+                           dict(stack=["main", "same"], count=300),
+                           dict(stack=["main", "old" if run == "1" else "young\x1b"], count=40)])
+        self.assertEqual(sb.post(self.s.url, b)["http"], 200)
+        ask = ("diff", "--from", "now-30m", "--a", '{service="diff",run="1"}',
+               "--b", '{service="diff",run="2"}')
+        out = self.run_ok(*ask)
+        self.assertNotIn(b"\x1b", out)
+        lines = out.decode().splitlines()
+        self.assertTrue(lines[0].startswith("A ") and "7.40 core-s, n = 740" in lines[0], lines[0])
+        self.assertTrue(lines[1].startswith("B ") and "10.4 core-s, n = 1,040" in lines[1], lines[1])
+        self.assertRegex(lines[2], r"^cpu nanoseconds, change of the total \+150\.0 core-ms/s ± ")
+        self.assertRegex(lines[4], r"200\.0 core-ms/s +350\.0 core-ms/s +\+150\.0 core-ms/s "
+                                   r"+\+150\.0 core-ms/s  yes   hot$")
+        self.assertIn("gone old", out.decode())
+        self.assertIn("new young", out.decode())
+        out = self.run_ok(*ask, "--norm", "share", "-n", "1").decode().splitlines()
+        self.assertEqual(len(out), 5)
+        self.assertRegex(out[4], r"54\.05 % +67\.31 % +\+13\.25 % ")
+        out = self.run_ok(*ask[:5], "--b", '{service="nobody"}').decode().splitlines()
+        self.assertEqual(out[2], "cpu nanoseconds: cannot be compared, b_not_covered")
+        a = json.loads(self.run_ok(*ask, "--json"))
+        self.assertEqual((a["kind"], a["b"]["total"]), ("diff_top", "10400000000"))
+        r = strata(self.s, "diff", "--b", "offcpu")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn(b"two types are never compared", r.stderr)
+
     def test_json(self):
         a = json.loads(self.run_ok("top", "--from", "now-5m", "--json", "-q", '{service="demo"}'))
         self.assertEqual(a["samples"], "91")

@@ -184,6 +184,7 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
         return r;
     }
     s->acked_lsn = s->next_lsn - 1;
+    acked_write(s->acked_fd, s->acked_lsn);
     atomic_fetch_add(&s->commits, 1);
     atomic_fetch_add(&s->journal_total, bytes);
     return 0;
@@ -383,6 +384,7 @@ static int start_first(struct store *s, struct err *err)
 
     if (atomic_load(&s->state) == STORE_READ_ONLY)
         return 0;
+    s->acked_fd = acked_open(s->journal_fd);
     r = journal_create(s->journal_dir, s->journal_fd, s->next_number++, &s->conf.limits,
                        store_tuning.vfs, &s->current, err);
     s->current_since = mono_now();

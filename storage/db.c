@@ -144,13 +144,47 @@ void db_remove(const char *dir, const char *name)
             (void)unlink(p.v);
 }
 
-bool db_has_wal(const char *path)
+int db_has_wal(const char *path)
 {
-    char *wal = NULL;
-    bool yes = asprintf(&wal, "%s-wal", path) >= 0 && access(wal, F_OK) == 0;
+    char *wal;
+    int r;
 
+    if (asprintf(&wal, "%s-wal", path) < 0)
+        return -ENOMEM;
+    r = access(wal, F_OK) == 0 ? 1 : errno == ENOENT ? 0 : -EIO;
     free(wal);
-    return yes;
+    return r;
+}
+
+static int read_all(const char *path)
+{
+    char b[8192];
+    ssize_t n;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -EIO;
+    for (off_t at = 0; (n = pread(fd, b, sizeof b, at)) > 0; at += n)
+        continue;
+    r = n < 0 ? -EIO : 0;
+    (void)close(fd);
+    return r;
+}
+
+int db_look_again(const char *path, const char *name, struct err *err)
+{
+    char *wal;
+    int r;
+
+    if (asprintf(&wal, "%s-wal", path) < 0)
+        return err_set(err, -ENOMEM, "%s: memory is short", name);
+    r = read_all(path);
+    if (r == 0)
+        r = read_all(wal);
+    free(wal);
+    if (r == 0 && err)
+        *err = (struct err){};
+    return r == 0 ? 0 : err_set(err, r, "%s: cannot be read", name);
 }
 
 int db_check_magic(const char *path, const char *name, struct err *err)
@@ -167,6 +201,12 @@ int db_check_magic(const char *path, const char *name, struct err *err)
                            : -EIO,
                        "%s: open: %m", name);
     n = pread(fd, b, sizeof b, 0);
+    if (n < 0) {
+        int r = err_set(err, -EIO, "%s: read: %m", name);
+
+        (void)close(fd);
+        return r;
+    }
     (void)close(fd);
     if (n != (ssize_t)sizeof b || memcmp(b, magic, sizeof b) != 0)
         return err_set(err, -EBADMSG, "%s: file is not a database", name);
@@ -384,8 +424,8 @@ static int check_meta(struct db *db, const struct db_kind *kind, struct err *err
     return 0;
 }
 
-int db_open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
-                 struct db *ret, struct err *err)
+static int open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
+                     struct db *ret, struct err *err)
 {
     struct path p;
     int r;
@@ -405,10 +445,31 @@ int db_open_live(const char *dir, const char *name, const struct db_kind *kind, 
     return r;
 }
 
-int db_open_read(const char *dir, const char *name, const struct db_kind *kind, enum db_read how,
-                 int64_t mmap, const char *vfs, struct db *ret, struct err *err)
+/* After damage, or what SQLite takes for it: 0 to try once more. */
+static int once_more(const char *dir, const char *name, struct err *err)
 {
-    bool wal;
+    struct path p;
+
+    TRY(path_of(&p, dir, name, "", err));
+    return db_look_again(p.v, name, err);
+}
+
+int db_open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
+                 struct db *ret, struct err *err)
+{
+    int r = open_live(dir, name, kind, vfs, ret, err);
+
+    if (r != -EBADMSG)
+        return r;
+    TRY(once_more(dir, name, err));
+    return open_live(dir, name, kind, vfs, ret, err);
+}
+
+static int open_read(const char *dir, const char *name, const struct db_kind *kind,
+                     enum db_read how, int64_t mmap, const char *vfs, struct db *ret,
+                     struct err *err)
+{
+    int wal;
     struct path p;
     char pragma[48], *uri;
     int r;
@@ -418,7 +479,9 @@ int db_open_read(const char *dir, const char *name, const struct db_kind *kind, 
     TRY(db_check_magic(p.v, name, err));
     /* "unix-none" lets a -wal be read through memory of our own, also where nothing can be written;
      * where there is none SQLite would make one */
-    wal = how == DB_COPY_OF_LIVE && db_has_wal(p.v);
+    wal = how == DB_COPY_OF_LIVE ? db_has_wal(p.v) : 0;
+    if (wal < 0)
+        return err_set(err, wal, "%s-wal: cannot be looked for", name);
     uri = db_uri(p.v, wal ? "?vfs=unix-none" : "?immutable=1");
     if (!uri)
         return err_set(err, -ENOMEM, "%s: memory is short", name);
@@ -438,6 +501,17 @@ int db_open_read(const char *dir, const char *name, const struct db_kind *kind, 
     if (r != 0)
         db_close(ret);
     return r;
+}
+
+int db_open_read(const char *dir, const char *name, const struct db_kind *kind, enum db_read how,
+                 int64_t mmap, const char *vfs, struct db *ret, struct err *err)
+{
+    int r = open_read(dir, name, kind, how, mmap, vfs, ret, err);
+
+    if (r != -EBADMSG)
+        return r;
+    TRY(once_more(dir, name, err));
+    return open_read(dir, name, kind, how, mmap, vfs, ret, err);
 }
 
 void db_close(struct db *db)

@@ -411,7 +411,10 @@ static int open_read(const char *path, uint64_t number, sqlite3 **ret, struct er
     r = db_check_magic(path, name, err);
     if (r != 0)
         return r == -ENOENT ? -EIO : r;
-    uri = db_uri(path, db_has_wal(path) ? "?vfs=unix-none" : "?immutable=1");
+    r = db_has_wal(path);
+    if (r < 0)
+        return err_set(err, r, "%s-wal: cannot be looked for", name);
+    uri = db_uri(path, r ? "?vfs=unix-none" : "?immutable=1");
     if (!uri)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
     r = sqlite3_open_v2(uri, &db, flags, NULL);
@@ -551,7 +554,16 @@ static int read_meta(sqlite3 *db, uint64_t number, struct journal_info *ret, str
     return 0;
 }
 
-int journal_info(const char *path, uint64_t number, struct journal_info *ret, struct err *err)
+/* After -EBADMSG: 0 to try once more. */
+static int look_again(const char *path, uint64_t number, struct err *err)
+{
+    char name[48];
+
+    (void)snprintf(name, sizeof name, "journal/%" PRIu64 ".db", number);
+    return db_look_again(path, name, err);
+}
+
+static int info_once(const char *path, uint64_t number, struct journal_info *ret, struct err *err)
 {
     sqlite3 *db = NULL;
     int r;
@@ -562,6 +574,16 @@ int journal_info(const char *path, uint64_t number, struct journal_info *ret, st
         r = read_meta(db, number, ret, err);
     (void)sqlite3_close(db);
     return r;
+}
+
+int journal_info(const char *path, uint64_t number, struct journal_info *ret, struct err *err)
+{
+    int r = info_once(path, number, ret, err);
+
+    if (r != -EBADMSG)
+        return r;
+    TRY(look_again(path, number, err));
+    return info_once(path, number, ret, err);
 }
 
 static bool take_row(sqlite3_stmt *st, struct journal_row *row, uint64_t *ret_sum)
@@ -582,15 +604,25 @@ static bool take_row(sqlite3_stmt *st, struct journal_row *row, uint64_t *ret_su
     return true;
 }
 
-static int read_rows(sqlite3 *db, uint64_t number, journal_row_fn *fn, void *ctx, struct err *err)
+/* Where a read stands: a second one goes on behind the last row that was handed out. */
+struct reading {
+    journal_row_fn *fn;
+    void *ctx;
+    uint64_t after;
+    bool ended; /* by fn */
+};
+
+static int read_rows(sqlite3 *db, uint64_t number, struct reading *rd, struct err *err)
 {
     sqlite3_stmt *st = NULL;
     int r = sqlite3_prepare_v2(db,
                                "SELECT lsn, agent, boot, seq, received, content, sum, payload "
-                               "FROM batch ORDER BY lsn",
+                               "FROM batch WHERE lsn > ?1 ORDER BY lsn",
                                -1, &st, NULL);
     int out = 0;
 
+    if (r == SQLITE_OK)
+        r = sqlite3_bind_int64(st, 1, (int64_t)rd->after);
     while (out == 0 && (r == SQLITE_OK || r == SQLITE_ROW)) {
         r = sqlite3_step(st);
         if (r == SQLITE_ROW) {
@@ -598,7 +630,9 @@ static int read_rows(sqlite3 *db, uint64_t number, journal_row_fn *fn, void *ctx
             uint64_t sum;
             bool ok = take_row(st, &row, &sum) && sum == journal_sum(number, &row);
 
-            out = fn(ctx, &row, ok, err);
+            rd->after = row.lsn;
+            out = rd->fn(rd->ctx, &row, ok, err);
+            rd->ended = out != 0;
         }
     }
     if (out == 0 && r != SQLITE_DONE)
@@ -607,13 +641,24 @@ static int read_rows(sqlite3 *db, uint64_t number, journal_row_fn *fn, void *ctx
     return out;
 }
 
-int journal_read(const char *path, uint64_t number, journal_row_fn *fn, void *ctx, struct err *err)
+static int read_once(const char *path, uint64_t number, struct reading *rd, struct err *err)
 {
     sqlite3 *db = NULL;
     int r;
 
     TRY(open_read(path, number, &db, err));
-    r = read_rows(db, number, fn, ctx, err);
+    r = read_rows(db, number, rd, err);
     (void)sqlite3_close(db);
     return r;
+}
+
+int journal_read(const char *path, uint64_t number, journal_row_fn *fn, void *ctx, struct err *err)
+{
+    struct reading rd = {.fn = fn, .ctx = ctx, .after = (uint64_t)INT64_MIN};
+    int r = read_once(path, number, &rd, err);
+
+    if (r != -EBADMSG || rd.ended)
+        return r;
+    TRY(look_again(path, number, err));
+    return read_once(path, number, &rd, err);
 }

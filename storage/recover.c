@@ -4,7 +4,8 @@
  *
  *   1. LOCK, so that nobody else writes.
  *   2. Every journal and its -wal is fsynced: what a killed server committed may sit in the page
- *      cache only, while a sender is about to be told "duplicate" for it.
+ *      cache only, while a sender is about to be told "duplicate" for it. Where that
+ *      fails all is shown, and nothing is acknowledged, not even a duplicate.
  *   3. All formats are looked at before anything is changed: a newer one ends the start.
  *   4. Files are read by number, rows by LSN, each decoded by the caller under the limits of its
  *      file. Rows beyond the next file's after_lsn were never acknowledged: they are passed over.
@@ -13,7 +14,9 @@
  *
  * Damage ends nothing. A file of which nothing can be read moves to quarantine/. One with some good
  * rows stays, unwritten; each bad row of it is copied to quarantine/, counted replay_failed, and
- * its identity stays unknown, so that a resend is stored.
+ * its identity stays unknown, so that a resend is stored. A file that is not damaged but cannot be
+ * read (EIO, EACCES) makes the store read-only: rows written now would take the LSNs of its rows,
+ * and later starts would pass those over.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +31,8 @@
 #include "storage/store_private.h"
 
 #define DECODE_ARENA ((size_t)1 << 30)
+#define BEFORE_NS                                                                                  \
+    (60 * NS_PER_S) /* a batch holds what happened so long before its receipt, mostly */
 
 struct file {
     uint64_t number;
@@ -48,6 +53,7 @@ struct replay {
     uint64_t skip_after;    /* rows beyond were never acknowledged */
     uint64_t rows, last_lsn;
     real_ns last_received;
+    uint32_t n_ended; /* of s->lost: their interval is set */
     struct arena arena;
     struct err *err; /* the first damage */
     bool partial;
@@ -62,7 +68,11 @@ static char *path_of(const char *dir, const char *sub, uint64_t number, const ch
 
 /* ---- damage -------------------------------------------------------------------------------- */
 
-static void lost(struct replay *p, struct interval t, uint64_t n, const struct err *why)
+/*
+ * n batches are gone. They arrived behind the last good row and before the next one, which
+ * end_lost() will know; what they held began earlier than they arrived.
+ */
+static void lost(struct replay *p, uint64_t n, const struct err *why)
 {
     struct store *s = p->s;
     struct store_lost *v;
@@ -80,17 +90,21 @@ static void lost(struct replay *p, struct interval t, uint64_t n, const struct e
         return;
     }
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): s->lost keeps the text
-    v[s->n_lost++] = (struct store_lost){.t = t, .what = str_c(text)};
+    v[s->n_lost++] = (struct store_lost){.t.t0 = p->last_received, .what = str_c(text)};
 }
 
-/* What was lost arrived between the row before and about then. */
-static struct interval lost_between(const struct replay *p, real_ns until)
+/* until: when the next good row arrived, or now. */
+static void end_lost(struct replay *p, real_ns until)
 {
-    real_ns from = p->last_received.v ? p->last_received : (real_ns){until.v - 60 * NS_PER_S};
+    struct store *s = p->s;
 
-    if (from.v > until.v)
-        from = until;
-    return (struct interval){from, {until.v + 1}};
+    for (; p->n_ended < s->n_lost; p->n_ended++) {
+        struct interval *t = &s->lost[p->n_ended].t;
+
+        t->t0.v =
+            t->t0.v && t->t0.v < until.v ? t->t0.v - BEFORE_NS : until.v - s->conf.keep_raw_ns;
+        t->t1.v = until.v + 1;
+    }
 }
 
 static int quarantine_dir(const struct store *s)
@@ -225,38 +239,53 @@ out_of_memory:
     return err_set(err, -ENOMEM, "%s: memory is short", s->journal_dir);
 }
 
-static void sync_file(const struct store *s, uint64_t number, const char *end)
+/* A file that is not there is no failure. */
+static bool sync_file(const struct store *s, uint64_t number, const char *end)
 {
     char name[64];
     int fd;
+    bool ok;
 
     (void)snprintf(name, sizeof name, "%" PRIu64 ".db%s", number, end);
     fd = openat(s->journal_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return;
-    (void)fsync(fd);
+        return errno == ENOENT;
+    ok = fsync(fd) == 0;
     (void)close(fd);
+    return ok;
 }
 
-/* Bytes of the -wal, -1: there is none. */
+static void sync_all(struct replay *p)
+{
+    struct store *s = p->s;
+    bool ok = true;
+
+    for (uint32_t i = 0; i < p->n; i++) {
+        ok &= sync_file(s, p->file[i].number, "");
+        ok &= sync_file(s, p->file[i].number, "-wal");
+    }
+    ok &= fsync(s->journal_fd) == 0;
+    if (!ok)
+        store_unsynced(s);
+}
+
+/* Bytes of the -wal, -1: there is none; not known: as if there were some. */
 static int64_t wal_size(const struct store *s, uint64_t number)
 {
     struct stat st;
     char name[64];
 
     (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
-    return fstatat(s->journal_fd, name, &st, 0) == 0 ? (int64_t)st.st_size : -1;
+    if (fstatat(s->journal_fd, name, &st, 0) == 0)
+        return (int64_t)st.st_size;
+    return errno == ENOENT ? -1 : INT64_MAX;
 }
 
 static int look(struct replay *p, struct err *err)
 {
     struct store *s = p->s;
 
-    for (uint32_t i = 0; i < p->n; i++) {
-        sync_file(s, p->file[i].number, "");
-        sync_file(s, p->file[i].number, "-wal");
-    }
-    (void)fsync(s->journal_fd);
+    sync_all(p);
     for (uint32_t i = 0; i < p->n; i++) {
         struct file *f = &p->file[i];
         char *path = path_of(s->journal_dir, "", f->number, "");
@@ -281,7 +310,7 @@ static int look(struct replay *p, struct err *err)
 static void bad_row(struct replay *p, const struct journal_row *row, const struct err *why)
 {
     copy_row(p->s, p->now->number, row);
-    lost(p, lost_between(p, row->received), 1, why);
+    lost(p, 1, why);
 }
 
 static int apply_row(struct replay *p, const struct journal_row *row, struct err *err)
@@ -333,8 +362,8 @@ static int on_row(void *ctx, const struct journal_row *row, bool ok, struct err 
     if (row->lsn > p->skip_after)
         return 0;
     p->rows++;
-    if (row->lsn > p->last_lsn)
-        p->last_lsn = row->lsn;
+    if (row->lsn > p->last_lsn && (ok || row->lsn - p->last_lsn <= STORE_GROUP_ROWS))
+        p->last_lsn = row->lsn; /* that of a bad row may be anything */
     if (!ok) {
         struct err why = {};
 
@@ -343,6 +372,7 @@ static int on_row(void *ctx, const struct journal_row *row, bool ok, struct err 
         bad_row(p, row, &why);
         return 0;
     }
+    end_lost(p, row->received);
     TRY(apply_row(p, row, err));
     p->last_received = row->received;
     return 0;
@@ -358,7 +388,7 @@ static void check_gap(struct replay *p, const struct file *f)
     (void)err_set(&why, -EBADMSG,
                   "journals before %" PRIu64 ".db: lsn %" PRIu64 " to %" PRIu64 " are gone",
                   f->number, p->last_lsn + 1, f->info.after_lsn);
-    lost(p, lost_between(p, store_now(p->s)), f->info.after_lsn - p->last_lsn, &why);
+    lost(p, f->info.after_lsn - p->last_lsn, &why);
     p->last_lsn = f->info.after_lsn;
 }
 
@@ -394,7 +424,7 @@ static void check_behind(struct replay *p, const struct file *f)
                   "journal/%s: damaged at byte %" PRIu64 ": %" PRIu32
                   " transactions behind it are gone",
                   wal, at, n);
-    lost(p, lost_between(p, store_now(p->s)), n, &why);
+    lost(p, n, &why);
     p->last_lsn += n;
     if (p->rows == 0)
         set_aside(p->s, f->number);
@@ -429,14 +459,30 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
         return r;
     }
     if (r != 0) {
-        lost(p, lost_between(p, store_now(p->s)), 1, &why);
-        if (r == -EBADMSG && p->rows == 0)
+        lost(p, 1, &why);
+        if (r != -EBADMSG)
+            store_set_state(p->s, STORE_READ_ONLY, "a journal cannot be read");
+        else if (p->rows == 0)
             set_aside(p->s, f->number);
         return 0;
     }
     f->no_rows = p->rows == 0;
     check_behind(p, f);
     return 0;
+}
+
+/* What was committed, by journal/acked, and is in no file. */
+static void check_acked(struct replay *p)
+{
+    uint64_t acked = acked_read(p->s->journal_fd);
+    struct err why = {};
+
+    if (acked <= p->last_lsn)
+        return;
+    (void)err_set(&why, -EBADMSG, "journals: lsn %" PRIu64 " to %" PRIu64 " are gone",
+                  p->last_lsn + 1, acked);
+    lost(p, acked - p->last_lsn, &why);
+    p->last_lsn = acked;
 }
 
 static void remove_name(const struct store *s, uint64_t number, const char *end)
@@ -479,6 +525,8 @@ static int replay(struct replay *p, struct err *err)
         if (!p->file[i].unused)
             TRY(replay_file(p, i, err));
     }
+    check_acked(p);
+    end_lost(p, store_now(s));
     s->acked_lsn = p->last_lsn;
     s->next_lsn = p->last_lsn + 1;
     remove_unused(p);
@@ -493,13 +541,13 @@ int recover(struct store *s, struct err *err)
     s->next_number = 1;
     s->next_lsn = 1;
     TRY(lock(s, err));
-    if (mkdirat(s->dir_fd, "journal", 0700) == 0) {
-        (void)fsync(s->dir_fd);
-    } else if (errno != EEXIST) {
+    if (mkdirat(s->dir_fd, "journal", 0700) != 0 && errno != EEXIST) {
         store_set_state(s, errno == ENOSPC ? STORE_FULL : STORE_READ_ONLY,
                         errno == ENOSPC ? "no space left on the device"
                                         : "the directory cannot be written");
     }
+    if (fsync(s->dir_fd) != 0)
+        store_unsynced(s);
     s->journal_fd = openat(s->dir_fd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->journal_fd < 0 && errno == ENOENT)
         return 0; /* nothing there, nothing can be made */

@@ -56,6 +56,12 @@ void store_set_state(struct store *s, enum store_state state, const char *why)
     atomic_store(&s->state, state);
 }
 
+void store_unsynced(struct store *s)
+{
+    s->unsynced = true;
+    store_set_state(s, STORE_READ_ONLY, "what an earlier run wrote cannot be synced to the disk");
+}
+
 /* ---- opening and closing ------------------------------------------------------------------- */
 
 static void set_defaults(struct store_conf *c)
@@ -83,6 +89,23 @@ static void set_defaults(struct store_conf *c)
         c->limits.series_per_service = 10000;
 }
 
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+/* Its name in the folder above is on disk: else a power cut may take all that is in it. A folder of
+ * others that cannot be opened is theirs. */
+static bool sync_parent(const struct store *s)
+{
+    int fd = openat(s->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 ? fsync(fd) == 0 : errno == EACCES;
+
+    close_fd(fd);
+    return ok;
+}
+
 static int open_dir(struct store *s, struct err *err)
 {
     if (asprintf(&s->journal_dir, "%s/journal", s->dir) < 0) {
@@ -94,6 +117,8 @@ static int open_dir(struct store *s, struct err *err)
     s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0)
         return err_set(err, -errno, "%s: %m", s->dir);
+    if (!sync_parent(s))
+        store_unsynced(s);
     return 0;
 }
 
@@ -107,12 +132,6 @@ static void init_locks(struct store *s)
     cond_init(&s->idle);
     cond_init(&s->applied);
     cond_init(&s->upkeep_cond);
-}
-
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        (void)close(fd);
 }
 
 /* All threads have ended, or never begun. */
@@ -132,6 +151,7 @@ static struct store *free_store(struct store *s)
     mutex_deinit(&s->view);
     mutex_deinit(&s->apply_mu);
     mutex_deinit(&s->upkeep);
+    close_fd(s->acked_fd);
     close_fd(s->journal_fd);
     close_fd(s->dir_fd);
     close_fd(s->lock_fd); /* last: gives up the directory */
@@ -190,7 +210,7 @@ int store_open(const struct store_conf *conf, struct store **ret, struct err *er
     if (!s)
         return err_set(err, -ENOMEM, "memory is short");
     s->magic = STORE_MAGIC;
-    s->dir_fd = s->journal_fd = s->lock_fd = -1;
+    s->dir_fd = s->journal_fd = s->lock_fd = s->acked_fd = -1;
     s->conf = *conf;
     set_defaults(&s->conf);
     init_locks(s);
@@ -287,6 +307,8 @@ static int admit(struct store *s, struct append *a, bool known, uint64_t need, s
 
     if (s->closing)
         return err_set(err, -ESHUTDOWN, "the store is closing");
+    if (s->unsynced)
+        return err_set(err, -EROFS, "read-only: %s", atomic_load(&s->state_why));
     if (named) {
         r = identity_claim(&s->identity, id, a->b->received, a, &flight);
         if (r < 0)

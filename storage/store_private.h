@@ -50,6 +50,8 @@ struct store {
     uint64_t magic;
     char *dir, *journal_dir;
     int dir_fd, journal_fd, lock_fd;
+    int acked_fd;           /* journal thread */
+    bool unsynced;          /* fixed after recover(): what was found may not be on disk */
     struct store_conf conf; /* dir, decode: only during store_open */
     uint64_t seed;
 
@@ -101,6 +103,8 @@ struct store {
 
 real_ns store_now(const struct store *s);
 void store_set_state(struct store *s, enum store_state state, const char *why);
+/* During the start: read-only, and nothing is acknowledged, not even a duplicate. */
+void store_unsynced(struct store *s);
 
 /* commit.c */
 [[nodiscard]] int commit_start(struct store *s, struct err *err);

@@ -1,167 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The n-th write, sync or truncate of a journal fails, n = 1, 2, ... until a whole run passes: no
- * batch is acknowledged that a restart does not show, and the store goes on or says why not. Then
- * the same with memory.
+ * The n-th call that writes, syncs, opens or reads fails, n = 1, 2, ... until a whole life of a
+ * store passes: made, filled, closed, opened again, filled, asked, closed. Nothing is acknowledged
+ * that is not there after a restart or a power cut; the next batch works, or the store is read-only
+ * and says why. Then the same with the n-th allocation.
+ *
+ * Each 7th n; each one with STRATA_LONG=1.
  */
-#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
 
+#include "tests/lib/disk.h"
+#include "tests/lib/memory.h"
 #include "tests/unit/test_storage_lib.h"
 
-#define BATCHES 12u
+#define HALF    6u
+#define BATCHES (2 * HALF + 1) /* the last one behind the failures */
+#define ROWS    12
 
-/* ---- a VFS whose n-th call fails ----------------------------------------------------------- */
+/* Made beforehand: the generator itself does not look at what it allocates. */
+static struct batch made[BATCHES];
+static unit_i128 value[BATCHES]; /* of the CPU rows */
 
-static sqlite3_vfs *real_vfs;
-static _Atomic int64_t countdown; /* the call at which it gets to 0 fails */
-static _Atomic uint32_t fail_for; /* and so many in a row; 0: off */
-static _Atomic int fail_code;
-static _Atomic uint32_t failures;
-
-struct faulty {
-    sqlite3_file base;
-    sqlite3_file *real;
+struct life {
+    char top[64], dir[80];
+    uint32_t image;
+    struct store_conf conf;
+    struct store *s;
+    bool acked[BATCHES];
 };
 
-static bool must_fail(void)
+static int decode_made(void *ctx, const struct store_entry *e, struct arena *arena,
+                       struct batch *ret, struct err *err)
 {
-    int64_t n = atomic_fetch_sub(&countdown, 1);
+    uint64_t i = BATCHES;
 
-    if (n > 1 || n <= 1 - (int64_t)atomic_load(&fail_for))
-        return false;
-    atomic_fetch_add(&failures, 1);
-    return true;
+    (void)ctx;
+    if (!arena_alloc(arena, 1))
+        return err_set(err, -ENOMEM, "decode: memory is short");
+    if (e->payload.n == sizeof i)
+        memcpy(&i, e->payload.p, sizeof i);
+    if (i >= BATCHES)
+        return err_set(err, -EINVAL, "payload of %zu bytes", e->payload.n);
+    *ret = made[i];
+    return 0;
 }
 
-static sqlite3_file *real_of(sqlite3_file *f)
+static real_ns now_of(void *ctx)
 {
-    return ((struct faulty *)f)->real;
+    (void)ctx;
+    return (real_ns){T_BASE + 2 * T_SPAN * MS};
 }
 
-static int f_close(sqlite3_file *f)
+static void set_dir(struct life *l, char image[80])
 {
-    sqlite3_file *r = real_of(f);
-    int rc = r->pMethods ? r->pMethods->xClose(r) : SQLITE_OK;
-
-    free(r);
-    return rc;
+    (void)snprintf(image, 80, "%s/%u", l->top, l->image);
+    (void)snprintf(l->dir, sizeof l->dir, "%s/%u/data", l->top, l->image);
+    l->conf.dir = l->dir;
 }
 
-static int f_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at)
+static void life_init(struct life *l)
 {
-    return real_of(f)->pMethods->xRead(real_of(f), p, n, at);
+    char image[80];
+
+    *l = (struct life){.conf = {.decode = decode_made, .min_free = 1, .workers = 2, .now = now_of}};
+    (void)snprintf(l->top, sizeof l->top, "%s/strata_fault_XXXXXX", test_fast_dir());
+    assert_non_null(mkdtemp(l->top));
+    set_dir(l, image);
+    assert_int_equal(mkdir(image, 0700), 0);
+    disk_begin(image);
 }
 
-static int f_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
+static void life_deinit(struct life *l)
 {
-    if (must_fail()) { /* half of it arrives */
-        (void)real_of(f)->pMethods->xWrite(real_of(f), p, n / 2, at);
-        return atomic_load(&fail_code);
-    }
-    return real_of(f)->pMethods->xWrite(real_of(f), p, n, at);
+    l->s = store_close(l->s);
+    disk_end();
+    assert_int_equal(test_remove_tree(l->top), 0);
 }
 
-static int f_truncate(sqlite3_file *f, sqlite3_int64 n)
-{
-    return must_fail() ? SQLITE_IOERR_TRUNCATE : real_of(f)->pMethods->xTruncate(real_of(f), n);
-}
+/* ---- asking -------------------------------------------------------------------------------- */
 
-static int f_sync(sqlite3_file *f, int flags)
-{
-    return must_fail() ? SQLITE_IOERR_FSYNC : real_of(f)->pMethods->xSync(real_of(f), flags);
-}
-
-static int f_size(sqlite3_file *f, sqlite3_int64 *ret)
-{
-    return real_of(f)->pMethods->xFileSize(real_of(f), ret);
-}
-
-static int f_lock(sqlite3_file *f, int l)
-{
-    return real_of(f)->pMethods->xLock(real_of(f), l);
-}
-
-static int f_unlock(sqlite3_file *f, int l)
-{
-    return real_of(f)->pMethods->xUnlock(real_of(f), l);
-}
-
-static int f_reserved(sqlite3_file *f, int *ret)
-{
-    return real_of(f)->pMethods->xCheckReservedLock(real_of(f), ret);
-}
-
-static int f_control(sqlite3_file *f, int op, void *p)
-{
-    return real_of(f)->pMethods->xFileControl(real_of(f), op, p);
-}
-
-static int f_sector(sqlite3_file *f)
-{
-    return real_of(f)->pMethods->xSectorSize(real_of(f));
-}
-
-static int f_device(sqlite3_file *f)
-{
-    return real_of(f)->pMethods->xDeviceCharacteristics(real_of(f));
-}
-
-/* Version 1: no shared memory, as with locking_mode=EXCLUSIVE. */
-static const sqlite3_io_methods methods = {
-    .iVersion = 1,
-    .xClose = f_close,
-    .xRead = f_read,
-    .xWrite = f_write,
-    .xTruncate = f_truncate,
-    .xSync = f_sync,
-    .xFileSize = f_size,
-    .xLock = f_lock,
-    .xUnlock = f_unlock,
-    .xCheckReservedLock = f_reserved,
-    .xFileControl = f_control,
-    .xSectorSize = f_sector,
-    .xDeviceCharacteristics = f_device,
-};
-
-static int v_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flags, int *out)
-{
-    struct faulty *x = (struct faulty *)f;
-    int rc;
-
-    (void)v;
-    x->real = xcalloc(1, (size_t)real_vfs->szOsFile);
-    rc = real_vfs->xOpen(real_vfs, name, x->real, flags, out);
-    x->base.pMethods = &methods;
-    if (rc != SQLITE_OK) {
-        free(x->real);
-        x->base.pMethods = NULL;
-    }
-    return rc;
-}
-
-static int v_delete(sqlite3_vfs *v, const char *name, int sync)
-{
-    (void)v;
-    return real_vfs->xDelete(real_vfs, name, sync);
-}
-
-static sqlite3_vfs vfs;
-
-static void register_vfs(void)
-{
-    real_vfs = sqlite3_vfs_find(NULL);
-    vfs = *real_vfs;
-    vfs.pNext = NULL;
-    vfs.zName = "faulty";
-    vfs.szOsFile = sizeof(struct faulty);
-    vfs.xOpen = v_open;
-    vfs.xDelete = v_delete;
-    assert_int_equal(sqlite3_vfs_register(&vfs, 0), SQLITE_OK);
-}
-
-/* ---- loops --------------------------------------------------------------------------------- */
-
-static unit_i128 total(struct store *s)
+static int ask(struct store *s, unit_i128 *ret, struct err *err)
 {
     static struct sums sum;
     const struct store_sink sink = {.share = sums_share, .ctx = &sum};
@@ -172,248 +91,257 @@ static unit_i128 total(struct store *s)
                             .want = STORE_TOTALS,
                             .arena = &a};
     struct store_answer answer;
-    struct err err = {};
+    int r;
 
-    sum = (struct sums){};
+    memset(&sum, 0, sizeof sum);
     arena_init(&a, 1 << 20);
-    assert_ok(store_scan(v, &q, &sink, &answer, &err), &err);
+    r = store_scan(v, &q, &sink, &answer, err);
     arena_deinit(&a);
     v = store_view_put(v);
-    return sum.value[0][0][0];
+    *ret = sum.value[0][0][0];
+    return r;
 }
 
-static unit_i128 want(const struct oracle *o)
+static int append(struct life *l, uint64_t i)
 {
-    unit_i128 v = 0;
-
-    for (uint32_t i = 0; i < o->n; i++)
-        v += o->v[i].type == PTYPE_CPU ? o->v[i].value : 0;
-    return v;
+    return store_append_wait(l->s, &made[i], (struct str){(const char *)&i, sizeof i}, NULL, NULL);
 }
 
-/* What was acknowledged is in acked; the store is closed and opened without faults. */
-static void check_after(struct fixture *f, const bool acked[BATCHES + 1])
-{
-    fixture_reopen(f, 0);
-    for (uint64_t i = 1; i <= BATCHES; i++) {
-        int r = fixture_append(f, i, true, NULL);
+/* ---- a life with failures ------------------------------------------------------------------ */
 
-        assert_true(r == 0 || r == STORE_DUPLICATE);
-        if (acked[i])
-            assert_int_equal(r, STORE_DUPLICATE);
+static void open_in_trouble(struct life *l)
+{
+    struct err err = {};
+    int r;
+
+    l->s = NULL;
+    r = store_open(&l->conf, &l->s, &err);
+    if (r != 0 && err.msg[0] == '\0')
+        fail_msg("store_open = %d without a word", r);
+    assert_true(r >= 0 || !l->s);
+}
+
+static void append_in_trouble(struct life *l, uint64_t from, uint64_t n)
+{
+    for (uint64_t i = from; l->s && i < from + n; i++) {
+        struct store_stats st;
+        int r = append(l, i);
+
+        if (r != 0 && r != -EIO && r != -ENOSPC && r != -EROFS && r != -ENOMEM)
+            fail_msg("batch %u: %d", (unsigned)i, r);
+        l->acked[i] = r == 0;
+        store_stats(l->s, &st);
+        if (r == -EROFS && (st.state != STORE_READ_ONLY || st.state_why.n == 0))
+            fail_msg("batch %u: read-only, but the state is %d", (unsigned)i, (int)st.state);
     }
-    assert_true(total(f->s) == want(&f->o));
 }
 
-/* Appends while faults are on. */
-static void append_all(struct fixture *f, bool acked[BATCHES + 1])
+static void ask_in_trouble(const struct life *l)
 {
-    struct store_stats st;
+    struct err err = {};
+    unit_i128 sum;
+    int r = l->s ? ask(l->s, &sum, &err) : 0;
 
-    for (uint64_t i = 1; i <= BATCHES; i++) {
-        int r = fixture_append(f, i, false, NULL);
+    assert_true(r >= 0 || err.msg[0] != '\0');
+}
 
-        assert_true(r == 0 || r == -EIO || r == -ENOSPC || r == -EROFS || r == -ENOMEM);
-        acked[i] = r == 0;
-        store_stats(f->s, &st);
-        if (r == -EROFS)
-            assert_int_equal(st.state, STORE_READ_ONLY);
+static void live(struct life *l)
+{
+    open_in_trouble(l);
+    append_in_trouble(l, 0, HALF);
+    l->s = store_close(l->s);
+    open_in_trouble(l);
+    append_in_trouble(l, HALF, HALF);
+    ask_in_trouble(l);
+}
+
+/* Failures are over: the next batch works, or there is a reason. */
+static void go_on(struct life *l)
+{
+    struct store_stats st = {};
+    int r = -ENOSPC;
+
+    if (!l->s)
+        return;
+    for (int i = 0; i < 500 && r == -ENOSPC; i++) { /* full: a probe must pass first */
+        r = append(l, BATCHES - 1);
         if (r == -ENOSPC)
-            assert_int_equal(st.state, STORE_FULL);
+            (void)usleep(10000);
     }
+    if (r == -EIO || r == -ENOMEM) /* the failure was found out by this one */
+        r = append(l, BATCHES - 1);
+    store_stats(l->s, &st);
+    if (r != 0 && !(r == -EROFS && st.state == STORE_READ_ONLY && st.state_why.n > 0))
+        fail_msg("afterwards: %d, state %d", r, (int)st.state);
+    l->acked[BATCHES - 1] = r == 0;
 }
 
-static void fault_loop(int code, uint32_t in_a_row, int64_t step)
+/* What was acknowledged is there, and all of it once after it was sent again. */
+static void check_after(struct life *l, uint64_t n)
 {
-    store_tuning.vfs = "faulty";
-    store_tuning.rotate_bytes = 8 * 5;
+    struct err err = {};
+    unit_i128 sum, want = 0;
+    char image[80];
+    int r;
+
+    l->s = store_close(l->s);
+    if (n % 3) { /* and the power goes */
+        l->image++;
+        set_dir(l, image);
+        disk_cut(image, n % 3 == 1 ? DISK_NONE : DISK_SUBSET, n);
+    }
+    r = store_open(&l->conf, &l->s, &err);
+    if (r != 0)
+        fail_msg("n = %u: store_open = %d: %s", (unsigned)n, r, err.msg);
+    for (uint64_t i = 0; i < BATCHES; i++) {
+        r = append(l, i);
+        if (r != STORE_DUPLICATE && (r != 0 || l->acked[i]))
+            fail_msg("n = %u: batch %u: %d, acknowledged: %d", (unsigned)n, (unsigned)i, r,
+                     l->acked[i]);
+        want += value[i];
+    }
+    assert_ok(ask(l->s, &sum, &err), &err);
+    if (sum != want)
+        fail_msg("n = %u: not what was sent", (unsigned)n);
+}
+
+static uint64_t step(void)
+{
+    return getenv("STRATA_LONG") ? 1 : 7; // NOLINT(concurrency-mt-unsafe)
+}
+
+static void tune(void)
+{
+    store_tuning.rotate_bytes = 8 * 4;
     store_tuning.rotate_waits = true;
-    atomic_store(&fail_code, code);
-    for (int64_t n = 1;; n += step) {
-        bool acked[BATCHES + 1] = {};
-        struct fixture f;
-        uint32_t hit;
+    store_tuning.probe_ns = 10 * NS_PER_MS;
+}
 
-        fixture_init(&f);
-        atomic_store(&failures, 0);
-        fixture_open(&f, 0);
-        atomic_store(&countdown, n);
-        atomic_store(&fail_for, in_a_row);
-        append_all(&f, acked);
-        hit = atomic_load(&failures);
-        atomic_store(&fail_for, 0);
-        check_after(&f, acked);
-        fixture_deinit(&f);
-        if (hit == 0) {
-            print_message("%lld calls, each n-th by %lld failed\n", (long long)n, (long long)step);
+static void io_loop(const char *what, uint32_t mask, uint64_t in_a_row, int code)
+{
+    uint64_t n = 1, hit;
+
+    tune();
+    for (;; n += step()) {
+        struct life l;
+
+        life_init(&l);
+        disk_fail(mask, n, in_a_row, code);
+        live(&l);
+        hit = disk_failures();
+        disk_fail(0, 0, 0, 0);
+        if (hit > 0)
+            go_on(&l);
+        check_after(&l, n);
+        life_deinit(&l);
+        if (hit == 0)
             break;
-        }
     }
+    print_message("%s: %u calls, each %u-th failed\n", what, (unsigned)n, (unsigned)step());
+    assert_true(n > 3 * step());
     store_tuning = (struct store_tuning){};
 }
 
-static void test_io_errors(void **state)
+static void test_io(void **state)
 {
     (void)state;
-    fault_loop(SQLITE_IOERR_WRITE, 1, 3);
+    io_loop("EIO", DISK_CHANGE, 1, EIO);
+    io_loop("ENOSPC", DISK_CHANGE, 1, ENOSPC);
+    io_loop("fsync", DISK_SYNC, 1, EIO);
+    io_loop("open", DISK_OPEN, 1, EIO);
+    io_loop("open: descriptors", DISK_OPEN, 1, EMFILE);
+    io_loop("read", DISK_READ, 1, EIO);
 }
 
-/* Everything fails from then on, for a while: twice within a minute is the end of writing. */
-static void test_io_errors_in_a_row(void **state)
+static void test_io_in_a_row(void **state)
 {
     (void)state;
-    fault_loop(SQLITE_IOERR_WRITE, 1000, 7);
-}
-
-/* A full disk: refused, and on again by itself when there is room. */
-static void test_full(void **state)
-{
-    struct fixture f;
-    struct store_stats st;
-    bool acked[BATCHES + 1] = {};
-
-    (void)state;
-    store_tuning.vfs = "faulty";
-    store_tuning.probe_ns = 20 * NS_PER_MS;
-    fixture_init(&f);
-    fixture_open(&f, 0);
-    atomic_store(&fail_code, SQLITE_FULL);
-    atomic_store(&countdown, 1);
-    atomic_store(&fail_for, UINT32_MAX);
-    assert_int_equal(fixture_append(&f, 1, false, NULL), -ENOSPC);
-    store_stats(f.s, &st);
-    assert_int_equal(st.state, STORE_FULL);
-    assert_int_equal(st.commit_failures, 1);
-    assert_int_equal(fixture_append(&f, 1, false, NULL), -ENOSPC);
-    assert_true(total(f.s) == 0); /* reading goes on */
-    atomic_store(&fail_for, 0);
-    for (int i = 0; i < 200; i++) {
-        store_stats(f.s, &st);
-        if (st.state == STORE_OK)
-            break;
-        (void)usleep(20000);
-    }
-    assert_int_equal(st.state, STORE_OK);
-    append_all(&f, acked);
-    for (uint32_t i = 1; i <= BATCHES; i++)
-        assert_true(acked[i]);
-    check_after(&f, acked);
-    fixture_deinit(&f);
-    store_tuning = (struct store_tuning){};
+    io_loop("EIO from then on", DISK_CHANGE | DISK_SYNC, UINT64_MAX, EIO);
+    io_loop("ENOSPC from then on", DISK_CHANGE | DISK_OPEN, UINT64_MAX, ENOSPC);
+    io_loop("EROFS from then on", DISK_CHANGE, UINT64_MAX, EROFS);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Batches made beforehand: the generator itself does not look at what it allocates. */
-static struct batch made[BATCHES + 1];
-
-static int decode_made(void *ctx, const struct store_entry *e, struct arena *arena,
-                       struct batch *ret, struct err *err)
+static void memory_loop(const char *what, uint64_t in_a_row)
 {
-    uint64_t seed;
+    uint64_t n = 1, hit;
 
-    (void)ctx;
-    if (!arena_alloc(arena, 1))
-        return err_set(err, -ENOMEM, "decode: memory is short");
-    memcpy(&seed, e->payload.p, sizeof seed);
-    *ret = made[seed];
-    return 0;
-}
+    tune();
+    for (;; n += step() * 3) {
+        struct life l;
 
-static int append_made(struct fixture *f, uint64_t seed)
-{
-    return store_append_wait(f->s, &made[seed], (struct str){(const char *)&seed, 8},
-                             &(uint64_t){0}, NULL);
-}
-
-static void make_all(struct fixture *f)
-{
-    for (uint64_t i = 1; i <= BATCHES; i++)
-        gen_batch(i, GEN_ROWS, &f->a, &f->o, &made[i]);
-    f->conf.decode = decode_made;
-}
-
-/* Opening with the n-th allocation failing: opened or refused with a reason; never damage. */
-static void test_memory_open(void **state)
-{
-    struct fixture f;
-    uint32_t passed = 0, refused = 0;
-
-    (void)state;
-    fixture_init(&f);
-    make_all(&f);
-    fixture_open(&f, 0);
-    for (uint64_t i = 1; i <= BATCHES; i++)
-        assert_int_equal(append_made(&f, i), 0);
-    f.s = store_close(f.s);
-    for (uint64_t n = 1; passed < 3; n += 7) { /* three in a row: n is beyond all of them */
-        struct err err = {};
-        int r;
-
-        mem_fail_nth(n);
-        r = store_open(&f.conf, &f.s, &err);
-        mem_fail_nth(0);
-        if (r != 0 && r != -ENOMEM)
-            fail_msg("allocation %llu: %d %s", (unsigned long long)n, r, err.msg);
-        assert_true(r == 0 || err.msg[0] != '\0');
-        passed = r == 0 ? passed + 1 : 0;
-        refused += r != 0;
-        if (r == 0)
-            assert_true(total(f.s) == want(&f.o));
-        f.s = r == 0 ? store_close(f.s) : NULL;
+        life_init(&l);
+        memory_fail(n, in_a_row);
+        live(&l);
+        hit = memory_failures();
+        memory_fail(0, 0);
+        if (hit > 0)
+            go_on(&l);
+        check_after(&l, n);
+        life_deinit(&l);
+        if (hit == 0)
+            break;
     }
-    print_message("%u openings refused\n", refused);
-    assert_true(refused > 10);
-    fixture_open(&f, 0);
-    assert_true(total(f.s) == want(&f.o));
-    fixture_deinit(&f);
+    print_message("%s: %u allocations, each %u-th failed\n", what, (unsigned)n,
+                  (unsigned)step() * 3);
+    store_tuning = (struct store_tuning){};
 }
 
-/* Appending likewise: what was not acknowledged may be there, what was is, nothing twice. */
-static void test_memory_append(void **state)
+static void test_memory(void **state)
 {
-    uint32_t passed = 0, failed = 0;
+    (void)state;
+    memory_loop("once", 1);
+    memory_loop("five in a row", 5);
+}
+
+/* ---- the head's and the arenas' own limits (base/arena.h) ------------------------------------ */
+
+static void test_memory_hooks(void **state)
+{
+    uint64_t n = 1;
+    uint32_t passed = 0;
 
     (void)state;
-    for (uint64_t n = 1; passed < 3; n += 29) {
-        bool acked[BATCHES + 1] = {}, all = true;
-        struct fixture f;
+    tune();
+    for (; passed < 3; n += step()) { /* three in a row: n is beyond all of them */
+        struct life l;
+        bool all = true;
 
-        fixture_init(&f);
-        make_all(&f);
-        fixture_open(&f, 0);
+        life_init(&l);
         mem_fail_nth(n);
-        for (uint64_t i = 1; i <= BATCHES; i++) {
-            int r = append_made(&f, i);
-
-            assert_true(r == 0 || r == -ENOMEM || r == -EROFS || r == -EIO);
-            acked[i] = r == 0;
-            all &= r == 0;
-        }
+        live(&l);
         mem_fail_nth(0);
+        for (uint64_t i = 0; i < 2 * HALF; i++)
+            all &= l.acked[i];
         passed = all ? passed + 1 : 0;
-        failed += !all;
-        fixture_reopen(&f, 0);
-        for (uint64_t i = 1; i <= BATCHES; i++) {
-            int r = append_made(&f, i);
-
-            assert_true(r == STORE_DUPLICATE || (r == 0 && !acked[i]));
-        }
-        assert_true(total(f.s) == want(&f.o));
-        fixture_deinit(&f);
+        go_on(&l);
+        check_after(&l, n);
+        life_deinit(&l);
     }
-    print_message("%u runs with a refusal\n", failed);
-    assert_true(failed > 3);
+    print_message("%u allocations, each %u-th failed\n", (unsigned)n, (unsigned)step());
+    store_tuning = (struct store_tuning){};
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_io_errors),     cmocka_unit_test(test_io_errors_in_a_row),
-        cmocka_unit_test(test_full),          cmocka_unit_test(test_memory_open),
-        cmocka_unit_test(test_memory_append),
+        cmocka_unit_test(test_io),
+        cmocka_unit_test(test_io_in_a_row),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_hooks),
     };
+    struct arena a;
 
-    register_vfs();
+    memory_begin();
+    arena_init(&a, (size_t)1 << 28);
+    for (uint64_t i = 0; i < BATCHES; i++) {
+        struct oracle o = {};
+
+        gen_batch(i + 1, ROWS, &a, &o, &made[i]);
+        for (uint32_t k = 0; k < o.n; k++)
+            value[i] += o.v[k].type == PTYPE_CPU ? o.v[k].value : 0;
+        free(o.v);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,7 +158,7 @@ int db_has_wal(const char *path)
 
 static int read_all(const char *path)
 {
-    char b[8192];
+    char b[2048];
     ssize_t n;
     int fd = open(path, O_RDONLY | O_CLOEXEC), r;
 
@@ -318,9 +318,11 @@ static int make_tables(struct db *db, const struct db_kind *kind, enum db_mode m
     return make_meta(db, kind, mode, err);
 }
 
-/* A live file has its name only when it is whole. */
-static int create_live(const char *dir, const char *name, const struct db_kind *kind,
-                       const char *vfs, struct db *ret, struct err *err)
+/* A live file has its name only when it is whole. Out of line: its paths and the caller's do not
+ * fit into one frame. */
+[[gnu::noinline]] static int create_live(const char *dir, const char *name,
+                                         const struct db_kind *kind, const char *vfs,
+                                         struct db *ret, struct err *err)
 {
     struct db db;
     struct path from, to, wal;

@@ -205,7 +205,7 @@ int part_fold_check(const struct db *db, enum part_fold_of of, const struct part
 
 int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsums, struct err *err)
 {
-    uint64_t tier, epoch, generation, t[4];
+    uint64_t tier = 0, epoch = 0, generation = 0, t[4] = {};
 
     TRY(meta_u64(db, "tier", &tier, err));
     TRY(meta_u64(db, "epoch", &epoch, err));

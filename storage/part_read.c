@@ -417,7 +417,7 @@ int part_local(struct part *p, const struct local **ret, struct local_snap *ret_
                struct err *err)
 {
     struct parts *ps = p->parts;
-    struct part_beside *b;
+    struct part_beside *b = NULL;
     int r = 0;
 
     mutex_lock(&p->mu);

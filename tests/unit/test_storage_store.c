@@ -136,13 +136,15 @@ static void test_groups_and_close(void **state)
     settled_init(&d);
     for (uint32_t i = 0; i < N; i++)
         gen_batch(i + 1, 10, &f.a, NULL, &b[i]);
+    mutex_lock(&f.s->apply_mu); /* a commit that takes long: it cannot pass its group on */
     for (uint32_t i = 0; i < N / 2; i++)
         store_append(f.s, &b[i], STR("x"), on_settled, &d);
+    mutex_unlock(&f.s->apply_mu);
     wait_for(&d, N / 2);
     store_stats(f.s, &st);
     assert_int_equal(d.by_r[0], N / 2);
     assert_true(d.rising);
-    assert_true(st.commits <= N / 8);
+    assert_in_range(st.commits, 1, 2); /* what waited meanwhile is one group */
     assert_int_equal(st.lsn, N / 2);
     for (uint32_t i = N / 2; i < N; i++)
         store_append(f.s, &b[i], STR("x"), on_settled, &d);

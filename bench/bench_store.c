@@ -112,14 +112,14 @@ static void print_parts(struct bench *b, const char *when)
     value(name, n.raw, "parts", n.open);
     (void)snprintf(name, sizeof name, "blocks_%s", when);
     value(name, (double)n.blocks, "blocks", n.rows);
-    if (n.minute) {
+    if (strcmp(when, "minutes") == 0) {
         value("minute_tier", (double)n.minute_bytes / (double)b->d.rows, "B per sample", n.minute);
         value("minute_over_raw", (double)n.minute_bytes / (double)n.raw_bytes, "ratio", n.minute);
     }
 }
 
 /* The clock goes on; compaction closes the hour and makes minutes of the day. */
-static bool await_compaction(struct bench *b, const struct options *o, int64_t after_ns)
+static bool await(struct bench *b, const struct options *o, int64_t after_ns, bool minutes)
 {
     const struct timespec tick = {.tv_nsec = 100000000};
     struct parts n = {};
@@ -129,12 +129,12 @@ static bool await_compaction(struct bench *b, const struct options *o, int64_t a
     atomic_store(&b->now, b->hour.v + DATA_SPAN_MS * NS_PER_MS + after_ns);
     for (uint32_t i = 0; i < 10 * o->wait_s; i++) {
         n = parts_of(b);
-        if (n.raw == 1 && n.open == 0)
+        if (minutes ? n.minute > 0 : n.raw == 1 && n.open == 0)
             return true;
         (void)nanosleep(&tick, NULL);
     }
-    (void)fprintf(stderr, "bench_store: after %u s %u parts, %u of them open: no compaction\n",
-                  o->wait_s, n.raw, n.open);
+    (void)fprintf(stderr, "bench_store: after %u s: %u parts, %u of them open, %u of minutes\n",
+                  o->wait_s, n.raw, n.open, n.minute);
     return false;
 }
 
@@ -274,10 +274,12 @@ static void run(const struct options *o)
     value("can_seal", bench_can_seal(), "flag", 1);
     load(&b, o);
     live_hour(&b, o);
-    compact = await_compaction(&b, o, INT64_C(30) * 60 * NS_PER_S);
+    compact = await(&b, o, INT64_C(30) * 60 * NS_PER_S, false);
     value("compacted", compact, "flag", 1);
     if (compact)
         sealed_hour(&b);
+    if (compact && await(&b, o, INT64_C(14) * 3600 * NS_PER_S, true))
+        print_parts(&b, "minutes");
     l = lean_new(&b.d);
     (void)puts("ready");
     (void)fflush(stdout);

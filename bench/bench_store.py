@@ -25,7 +25,7 @@ import store_gates
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RIVALS = ("clickhouse", "duckdb", "parquet", "sqlite")
-PARTS = ("hour", "http", "journal", "live")
+PARTS = ("hour", "recorded", "http", "journal", "live")
 QUICK = 0.5  # CPU s: a query up to this runs twice in a row in every round
 SLOW = 5.0   # CPU s: a query above this runs in the first two rounds only
 
@@ -316,6 +316,11 @@ def main():
     o.python = environment(o) if o.rivals and "hour" in o.only else None
     if "hour" in o.only:
         hour(o, figures, sizes)
+    recorded = os.path.join(o.data, "recorded")
+    if "recorded" in o.only and os.path.isdir(recorded):
+        program(o, figures, "bench_recorded", recorded)
+    elif "recorded" in o.only:
+        print("recorded,skip,no batches of a real agent (record_agent.py keeps some),,,")
     if "http" in o.only:
         program(o, figures, "bench_http", "--stratad", o.stratad)
     if "journal" in o.only:

@@ -143,31 +143,38 @@ static struct str str_of(const json_t *v)
     return (struct str){json_string_value(v), json_string_length(v)};
 }
 
-static int pair(struct parser *p, struct batch_labels *l, uint32_t *room, struct str name,
-                struct str value)
-{
+/* Labels while they are collected. */
+struct pairs {
+    uint32_t n, room;
     uint32_t *v;
+};
 
-    if (l->n < *room) {
-        v = (uint32_t *)(uintptr_t)l->pair;
-    } else {
-        *room = *room ? 2 * *room : 8;
-        v = arena_array(p->a, uint32_t, 2 * (size_t)*room);
+static int pair(struct parser *p, struct pairs *l, struct str name, struct str value)
+{
+    if (l->n == l->room) {
+        uint32_t room = l->room ? 2 * l->room : 8;
+        uint32_t *v = arena_array(p->a, uint32_t, 2 * (size_t)room);
+
         if (!v)
             return no_room(p);
         if (l->n)
-            memcpy(v, l->pair, 2 * l->n * sizeof *v);
-        l->pair = v;
+            memcpy(v, l->v, 2 * (size_t)l->n * sizeof *v);
+        l->v = v;
+        l->room = room;
     }
-    if (text_of(p, name, &v[2 * l->n]) < 0 || text_of(p, value, &v[2 * l->n + 1]) < 0)
-        return -ENOMEM;
+    TRY(text_of(p, name, &l->v[2 * (size_t)l->n]));
+    TRY(text_of(p, value, &l->v[2 * (size_t)l->n + 1]));
     l->n++;
     return 0;
 }
 
+static struct batch_labels labels_of(const struct pairs *l)
+{
+    return (struct batch_labels){l->n, l->v};
+}
+
 /* An object of texts. */
-static int pairs(struct parser *p, json_t *object, const char *field, struct batch_labels *l,
-                 uint32_t *room)
+static int pairs(struct parser *p, json_t *object, const char *field, struct pairs *l)
 {
     const char *key;
     json_t *v;
@@ -180,7 +187,7 @@ static int pairs(struct parser *p, json_t *object, const char *field, struct bat
     {
         if (!json_is_string(v) || !key[0])
             return bad(p, field, "%.40s is no text with a name", key);
-        TRY(pair(p, l, room, str_c(key), str_of(v)));
+        TRY(pair(p, l, str_c(key), str_of(v)));
     }
     return 0;
 }
@@ -311,18 +318,17 @@ static int owner(struct parser *p, json_t *root)
 {
     const json_t *service = json_object_get(root, "service");
     const json_t *host = json_object_get(root, "host");
-    struct batch_labels l = {};
-    uint32_t room = 0;
+    struct pairs l = {};
 
     if (!json_is_string(service) || json_string_length(service) == 0)
         return bad(p, "service", "a text that is not empty");
     if (host && !json_is_string(host))
         return bad(p, "host", "a text: a name, or the host id of /targets");
-    TRY(pairs(p, json_object_get(root, "labels"), "labels", &l, &room));
-    TRY(pair(p, &l, &room, STR("service"), str_of(service)));
+    TRY(pairs(p, json_object_get(root, "labels"), "labels", &l));
+    TRY(pair(p, &l, STR("service"), str_of(service)));
     if (host && json_string_length(host) && !is_host_id(str_of(host)))
-        TRY(pair(p, &l, &room, STR("host"), str_of(host)));
-    p->out->batch.label = l;
+        TRY(pair(p, &l, STR("host"), str_of(host)));
+    p->out->batch.label = labels_of(&l);
     return target(p, root, host ? str_of(host) : (struct str){NULL, 0});
 }
 
@@ -337,7 +343,7 @@ struct one {
 
 /* 1: a step, 0: refused alone and counted. */
 static int read_one(struct parser *p, json_t *j, uint32_t i, struct one *ret,
-                    struct batch_labels *attributes)
+                    struct pairs *attributes)
 {
     static const char *const keys[] = {"name", "number",     "t0_ns", "t1_ns",
                                        "tid",  "attributes", NULL};
@@ -345,7 +351,6 @@ static int read_one(struct parser *p, json_t *j, uint32_t i, struct one *ret,
     const int64_t *t0, *t1;
     int64_t room[2];
     uint64_t tid = 0;
-    uint32_t pairs_room = 0;
     bool has_number, has_tid;
     char at[24], field[40];
 
@@ -363,7 +368,7 @@ static int read_one(struct parser *p, json_t *j, uint32_t i, struct one *ret,
     TRY(whole(p, j, "t0_ns", at, &t0, &room[0]));
     TRY(whole(p, j, "t1_ns", at, &t1, &room[1]));
     (void)snprintf(field, sizeof field, "%sattributes", at);
-    TRY(pairs(p, json_object_get(j, "attributes"), field, attributes, &pairs_room));
+    TRY(pairs(p, json_object_get(j, "attributes"), field, attributes));
     if (!name || json_string_length(name) == 0 || !has_number || !t0 || !t1 || tid > UINT32_MAX ||
         __builtin_sub_overflow(*t1, *t0, &ret->dur) || ret->dur <= 0 ||
         ret->dur > STEPS_LONGEST_NS) {
@@ -438,7 +443,7 @@ static int steps(struct parser *p, json_t *array)
         return no_room(p);
     b->n_labels = 1;
     for (uint32_t i = 0; i < room; i++) {
-        struct batch_labels l = {};
+        struct pairs l = {};
         int r = read_one(p, json_array_get(array, i), i, &v[n], &l);
 
         if (r < 0)
@@ -448,7 +453,7 @@ static int steps(struct parser *p, json_t *array)
         v[n].labels = 0;
         if (l.n) {
             v[n].labels = b->n_labels;
-            labels[b->n_labels++] = l;
+            labels[b->n_labels++] = labels_of(&l);
         }
         n++;
     }

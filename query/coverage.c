@@ -312,11 +312,9 @@ static int add_type(struct cover_list *l, struct query_err *e)
 
     TRY(query_evidence(l->q, &ev, e));
     l->q->head.partial |= ev.partial;
-    QUERY_NEW(l->q, &all, ev.n, e);
-    for (uint32_t i = 0; i < ev.n; i++)
-        all[i] = &ev.cover[i];
-    if (l->by != QUERY_COVER_BY_SOURCE && ev.n > 1) // NOLINTNEXTLINE(bugprone-sizeof-expression)
-        qsort(all, ev.n, sizeof *all, l->by == QUERY_COVER_BY_HOST ? host_cmp : process_cmp);
+    TRY(query_records(l->q, &ev, &all, e));
+    if (l->by != QUERY_COVER_BY_SOURCE && ev.n > 1)
+        qsort(all, ev.n, sizeof(void *), l->by == QUERY_COVER_BY_HOST ? host_cmp : process_cmp);
     for (uint32_t i = 0, n; i < ev.n; i += n) {
         for (n = 1; i + n < ev.n && same_group(l, all[i], all[i + n]); n++)
             ;

@@ -319,6 +319,18 @@ static void add_readings(struct filler *f, const struct store_metric *m)
     }
 }
 
+static void finish_number(struct line *l, enum query_metric_agg agg, uint32_t b)
+{
+    if (agg == QUERY_METRIC_RATE && l->known[b]) {
+        l->num[b] = l->sum[b] / ((double)l->known[b] / 1e9);
+        l->status[b] = METRIC_OK;
+    } else if (agg == QUERY_METRIC_AVG && l->count[b]) {
+        l->num[b] = l->sum[b] / (double)l->count[b];
+    }
+    if (l->status[b] == METRIC_OK && !isfinite(l->num[b]))
+        l->status[b] = QUERY_METRIC_OUT_OF_RANGE;
+}
+
 static void finish_line(struct filler *f)
 {
     struct query_metric_line *out;
@@ -329,14 +341,8 @@ static void finish_line(struct filler *f)
         return;
     out = &f->v[f->n - 1];
     for (uint32_t b = 0; b < f->n_bucket; b++) {
-        if (out->agg == QUERY_METRIC_RATE && l->known[b]) {
-            l->num[b] = l->sum[b] / ((double)l->known[b] / 1e9);
-            l->status[b] = METRIC_OK;
-        } else if (out->agg == QUERY_METRIC_AVG && l->count[b]) {
-            l->num[b] = l->sum[b] / (double)l->count[b];
-        }
-        if (l->num && l->status[b] == METRIC_OK && !isfinite(l->num[b]))
-            l->status[b] = QUERY_METRIC_OUT_OF_RANGE;
+        if (l->num)
+            finish_number(l, out->agg, b);
         any |= l->status[b] != QUERY_METRIC_NO_DATA;
     }
     if (!any) { /* all of it lies beside the range */

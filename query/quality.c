@@ -219,10 +219,12 @@ void query_source_time(struct query_cover *const *c, uint32_t n, struct interval
         *asked += end.v - c[0]->t.t0.v;
 }
 
-static int pointers(struct query *q, const struct query_evidence *ev, struct query_cover ***ret,
-                    struct query_err *e)
+int query_records(struct query *q, const struct query_evidence *ev, struct query_cover ***ret,
+                  struct query_err *e)
 {
-    QUERY_NEW(q, ret, ev->n, e);
+    *ret = arena_calloc(&q->arena, ev->n, sizeof(void *));
+    if (!*ret)
+        return query_no_memory(q, e);
     for (uint32_t i = 0; i < ev->n; i++)
         (*ret)[i] = &ev->cover[i];
     return 0;
@@ -242,7 +244,7 @@ int query_evidence(struct query *q, struct query_evidence *ret, struct query_err
     if (r < 0)
         return query_store_failed(q, r, &err, e);
     ev.partial = r == STORE_PARTIAL;
-    TRY(pointers(q, &ev, &all, e));
+    TRY(query_records(q, &ev, &all, e));
     for (uint32_t i = 0, n; i < ev.n; i += n) {
         for (n = 1; i + n < ev.n && ev.cover[i + n].scope == ev.cover[i].scope; n++)
             ;
@@ -606,7 +608,7 @@ static int quality(struct query *q, const struct query_evidence *ev,
     ret->no_stack = stacks ? stacks->no_stack : QUERY_UNKNOWN;
     ret->truncated = stacks ? stacks->truncated : QUERY_UNKNOWN;
     ret->unsymbolised = stacks ? stacks->unsymbolised : QUERY_UNKNOWN;
-    TRY(pointers(q, ev, &all, e));
+    TRY(query_records(q, ev, &all, e));
     TRY(query_losses(q, all, ev->n, &ret->n_loss, &ret->loss, e));
     TRY(periods(q, ev, ret, e));
     if (a) {

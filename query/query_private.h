@@ -554,6 +554,9 @@ struct query_evidence {
 /* One scope's records, by time: how long it was asked, and the union of what it covered; added. */
 void query_source_time(struct query_cover *const *c, uint32_t n, struct interval range,
                        unit_i128 *asked, unit_i128 *covered);
+/* Pointers to all records, in their order. */
+[[nodiscard]] int query_records(struct query *q, const struct query_evidence *ev,
+                                struct query_cover ***ret, struct query_err *e);
 /* Losses of these records by reason, largest weight first. */
 [[nodiscard]] int query_losses(struct query *q, struct query_cover *const *c, uint32_t n_cover,
                                uint32_t *ret_n, const struct query_loss **ret, struct query_err *e);

@@ -274,6 +274,7 @@ static void summary(const int64_t *sorted, uint32_t n, struct query_step_name *r
 {
     unit_i128 sum = 0;
 
+    assert(n > 0);
     for (uint32_t i = 0; i < n; i++)
         sum += sorted[i];
     ret->n = n;

@@ -651,14 +651,15 @@ static void coverage(void **state)
     assert_true(a.source[0].run[0].t.t1.v == 20 * S);
     assert_int_equal(a.source[0].run[1].state, QUERY_RUN_PAUSED);
     assert_str(a.source[0].run[1].why, STR("budget"));
-    assert_true(a.source[0].labels.n == 1 && a.source[0].asked_ns == 100 * S);
+    assert_true(a.source[0].labels.n == 1 && a.source[0].asked_ns == (unit_i128)100 * S);
     assert_ok(query_coverage(q, QUERY_COVER_BY_HOST, 100, &a, &test_err), &test_err);
     assert_int_equal(a.n, 2);
     assert_str(a.source[0].host, STR("x"));
     assert_true(a.source[0].scopes == 2 && a.source[0].covered_ns == 35 * S);
     assert_true(a.source[0].n_run == 3); /* ok, paused until the process looked, ok */
     assert_true(a.source[0].run[1].t.t0.v == 20 * S && a.source[0].run[1].t.t1.v == 25 * S);
-    assert_true(a.source[0].source_ns == 35 * S && a.source[0].asked_ns == 175 * S);
+    assert_true(a.source[0].source_ns == (unit_i128)35 * S &&
+                a.source[0].asked_ns == (unit_i128)175 * S);
     assert_str(a.source[1].host, STR("y"));
     assert_true(a.source[1].n_run == 2 && a.source[1].covered_ns == 0);
     assert_int_equal(a.source[1].run[0].state, QUERY_RUN_REFUSED);

@@ -28,7 +28,8 @@ struct diff {
     struct query_diff *ret;
     uint32_t root;
     unit_i128 *size, *sort;
-    double *churn; /* of the subtree; NULL unless comparable */
+    double *churn;           /* of the subtree; NULL unless comparable */
+    const double *spread[2]; /* of sides that saw every event: per node, or function of a table */
     struct query_fn_table fns;
 };
 
@@ -158,6 +159,37 @@ static enum query_state state_of(const unit_i128 total[2], const uint64_t sample
     bool a = total[0] || samples[0], b = total[1] || samples[1];
 
     return a == b ? QUERY_BOTH : a ? QUERY_ONLY_A : QUERY_ONLY_B;
+}
+
+/* The stretch of a range in which anyone looked at all: an end without data is no variation. */
+static struct interval watched(const struct query_diff_side *s)
+{
+    const struct query_coverage *c = &s->sum.coverage;
+    struct interval t = s->head.range;
+
+    if (c->n_gap && c->gap[0].t.t0.v == t.t0.v)
+        t.t0 = c->gap[0].t.t1;
+    if (c->n_gap && !c->gaps_more && c->gap[c->n_gap - 1].t.t1.v == t.t1.v)
+        t.t1 = c->gap[c->n_gap - 1].t.t0;
+    return t;
+}
+
+static int spreads(struct diff *d, struct query_err *e)
+{
+    for (uint32_t k = 0; k < 2 && d->ret->comparable; k++) {
+        const struct query_diff_side *s = &d->ret->side[k];
+
+        if (d->q[k]->head.agg == QUERY_SUM && s->sum.quality.basis == 1u << BASIS_EVERY)
+            TRY(query_spread(d->q[k], &d->s, watched(s), d->ask->table, &d->spread[k], e));
+    }
+    return 0;
+}
+
+static double node_var(const struct diff *d, uint32_t k, uint32_t i)
+{
+    if (d->spread[k])
+        return d->spread[k][i];
+    return d->s.t->w[k].var ? d->s.t->w[k].var[i] : -1;
 }
 
 /* ---- warnings ----------------------------------------------------------------------------------
@@ -298,11 +330,6 @@ static int sort_values(struct diff *d, struct query_err *e)
     return 0;
 }
 
-static double node_var(const struct query_tree *t, uint32_t k, uint32_t i)
-{
-    return t->w[k].var ? t->w[k].var[i] : -1;
-}
-
 static int new_deltas(struct diff *d, uint32_t n, struct query_delta **ret, uint8_t **ret_state,
                       struct query_err *e)
 {
@@ -319,7 +346,6 @@ static int new_deltas(struct diff *d, uint32_t n, struct query_delta **ret, uint
  */
 static int tree_deltas(struct diff *d, const struct query_columns *c, struct query_err *e)
 {
-    const struct query_tree *t = d->s.t;
     struct query_delta *out = NULL;
     uint8_t *state = NULL;
     uint32_t *open; /* row by depth */
@@ -333,8 +359,8 @@ static int tree_deltas(struct diff *d, const struct query_columns *c, struct que
         unit_i128 total[2] = {c->total[0][i], c->total[1][i]};
         uint64_t samples[2] = {c->samples[0][i], c->samples[1][i]};
         bool hidden = c->func[i] < 0;
-        double var[2] = {hidden ? -1 : node_var(t, 0, c->node[i]),
-                         hidden ? -1 : node_var(t, 1, c->node[i])};
+        double var[2] = {hidden ? -1 : node_var(d, 0, c->node[i]),
+                         hidden ? -1 : node_var(d, 1, c->node[i])};
         double *above = i ? &rest[open[c->depth[i] - 1]] : NULL;
 
         state[i] = (uint8_t)state_of(total, samples);
@@ -485,8 +511,11 @@ static int table(struct diff *d, struct query_err *e)
         if (row[f].func)
             row[n++] = row[f];
     }
-    for (uint32_t i = 0; d->ret->comparable && i < n; i++)
+    for (uint32_t i = 0; d->ret->comparable && i < n; i++) {
+        for (uint32_t k = 0; k < 2; k++)
+            row[i].var[k] = d->spread[k] ? d->spread[k][row[i].func] : row[i].var[k];
         row[i].delta = delta(d, row[i].self, row[i].total, row[i].samples, row[i].var);
+    }
     if (n > 1)
         qsort_r(row, n, sizeof *row, row_cmp, d);
     d->ret->rows = n;
@@ -501,11 +530,13 @@ static void headline(struct diff *d)
     const struct query_tree *t = d->s.t;
     unit_i128 self[2] = {}, total[2] = {t->w[0].total[d->root], t->w[1].total[d->root]};
     uint64_t samples[2] = {query_samples(t, 0, d->root), query_samples(t, 1, d->root)};
-    double var[2] = {node_var(t, 0, d->root), node_var(t, 1, d->root)};
+    double var[2];
     struct query_delta r;
 
     if (!d->ret->comparable)
         return;
+    for (uint32_t k = 0; k < 2; k++)
+        var[k] = node_var(d, k, d->root);
     r = delta(d, self, total, samples, var);
     d->ret->delta = r.total;
     d->ret->delta_se = r.se;
@@ -517,12 +548,13 @@ static int diff(struct diff *d, struct query_err *e)
 
     TRY(query_gather(q, 0, e));
     TRY(query_shape(q, false, &d->s, e));
-    d->root = query_zoom(d->s.t, d->ask->root, &d->ret->view_found);
+    d->root = query_zoom(d->s.t, d->ask->table ? 0 : d->ask->root, &d->ret->view_found);
     TRY(query_fn_table(q, d->s.t, &d->fns, e));
     for (uint32_t k = 0; k < 2; k++)
         TRY(side_sums(d, k, e));
     compare_sides(d);
     TRY(warnings(d, e));
+    TRY(spreads(d, e));
     TRY(query_alive(q, e));
     headline(d);
     if (d->ask->table)

@@ -442,6 +442,26 @@ int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
     return 0;
 }
 
+int query_gather_part(struct query *q, struct interval range, struct query_gather **ret,
+                      struct query_err *e)
+{
+    struct query_gather *g = gather_new(q, 0);
+    struct store_query sq;
+    int r;
+
+    store_question(q, STORE_STACKS, &sq);
+    sq.n_side = 1;
+    sq.n_by = 0;
+    sq.side[0].range = range;
+    r = gather_scan(g, &sq, e);
+    if (r < 0) {
+        (void)query_gather_free(g);
+        return r;
+    }
+    *ret = g;
+    return 0;
+}
+
 /* ---- the largest groups ------------------------------------------------------------------------
  */
 

@@ -717,7 +717,7 @@ double query_variance(const struct query_quality *ql, uint64_t samples, double v
 {
     if (ql->basis == 1u << BASIS_PERIODIC && ql->n_period == 1 && samples != BATCH_UNKNOWN)
         return (double)ql->period[0] * (double)ql->period[0] * (double)samples;
-    return ql->basis == 1u << BASIS_SCALED ? var : -1;
+    return ql->basis == 1u << BASIS_SCALED || ql->basis == 1u << BASIS_EVERY ? var : -1;
 }
 
 /* Known for one clock (each observation weighs its period), and where the source said how sure each

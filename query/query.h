@@ -440,8 +440,8 @@ struct query_diff_ask {
     enum query_diff_order order;
     bool table;                /* functions instead of a tree */
     uint32_t width, max_nodes; /* of the tree, as in query_flame_ask */
-    uint64_t root;
-    uint32_t limit; /* rows of the table */
+    uint64_t root;             /* of the tree; a table is of all */
+    uint32_t limit;            /* rows of the table */
 };
 
 struct query_diff_side {

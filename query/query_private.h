@@ -317,6 +317,9 @@ struct query_amount query_gather_amount(const struct query_gather *g, uint32_t s
 /* The whole range as one number, filters or not; takes the place of q->gather. */
 [[nodiscard]] int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
                                      struct query_err *e);
+/* Stacks of one stretch of q's range alone, beside q->gather; the caller's to free. */
+[[nodiscard]] int query_gather_part(struct query *q, struct interval range,
+                                    struct query_gather **ret, struct query_err *e);
 struct query_gather *query_gather_free(struct query_gather *g);
 
 /* The scan's store_query, for tests of levels. */
@@ -399,6 +402,9 @@ void query_tree_give(struct query_tree *t, uint32_t k, const struct query_tree *
                                    const uint32_t *key_of, uint32_t n_key, uint8_t *again,
                                    struct query_err *e);
 
+/* Where t has the function nodes of a that weigh something: found, or added. node: a->n zeroes. */
+[[nodiscard]] int query_tree_place(struct query *q, struct query_tree *t, const struct query_acc *a,
+                                   uint32_t *node, struct query_err *e);
 /* All that was gathered. */
 [[nodiscard]] int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e);
 struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
@@ -451,6 +457,17 @@ struct query_seen {
 /* query_sums() of a tree; side as in q->side. */
 [[nodiscard]] int query_shape_sums(struct query *q, const struct query_shape *s,
                                    struct query_sums *ret, struct query_err *e);
+
+/* ---- spread.c -------------------------------------------------------------------------------- */
+
+/*
+ * How much sums vary by themselves: the range in 20 equal stretches, the variance of what they
+ * hold, times 20. For sources that see every event, where nothing else says it. by_func  of
+ * functions, as a table counts them, else of subtrees ret      per function or node of s->t; NULL:
+ * too many nodes to try
+ */
+[[nodiscard]] int query_spread(struct query *q, struct query_shape *s, struct interval range,
+                               bool by_func, const double **ret, struct query_err *e);
 
 /* ---- view.c: what of a tree is answered ------------------------------------------------------ */
 

@@ -269,8 +269,8 @@ static uint32_t mark_needed(const struct query_acc *a, const struct store_trie *
     return n;
 }
 
-static int add_down(struct query *q, struct query_tree *t, const struct query_acc *a,
-                    const struct store_trie *trie, uint32_t *node, struct query_err *e)
+static int walk_down(struct query *q, struct query_tree *t, const struct query_acc *a,
+                     const struct store_trie *trie, uint32_t *node, struct query_err *e)
 {
     uint32_t func = 0;
 
@@ -284,32 +284,49 @@ static int add_down(struct query *q, struct query_tree *t, const struct query_ac
             t->flag[node[i]] |= QUERY_NODE_AGAIN;
         if (t->group)
             t->group[node[i]] = t->group[node[0]];
-        weigh(t, node[i], a, i);
     }
     return 0;
 }
 
-static int add_acc(struct query *q, struct query_tree *t, const struct query_acc *a,
-                   struct query_err *e)
+static int place(struct query *q, struct query_tree *t, const struct query_acc *a, uint32_t top,
+                 uint32_t *node, struct query_err *e)
 {
     struct store_trie trie = {};
     struct err err = {};
-    uint32_t *node, top = 0;
     int r = store_trie(q->view, a->trie, &trie, &err);
 
     if (r < 0)
         return query_store_failed(q, r, &err, e);
     assert(trie.n_fnode == a->n);
     TRY(query_alive(q, e));
+    TRY(grow_nodes(q, t, t->n + mark_needed(a, &trie, node), e));
+    node[0] = top;
+    return walk_down(q, t, a, &trie, node, e);
+}
+
+int query_tree_place(struct query *q, struct query_tree *t, const struct query_acc *a,
+                     uint32_t *node, struct query_err *e)
+{
+    return place(q, t, a, 0, node, e);
+}
+
+static int add_acc(struct query *q, struct query_tree *t, const struct query_acc *a,
+                   struct query_err *e)
+{
+    uint32_t *node, top = 0;
+
     TRY(group_node(q, t, a->group, &top, e));
     t->flag[top] |= QUERY_NODE_TOP;
     if (t->group)
         t->group[top] = a->group < q->gather->n_group ? a->group : q->gather->n_group;
     weigh(t, top, a, 0);
     QUERY_NEW(q, &node, a->n, e);
-    TRY(grow_nodes(q, t, t->n + mark_needed(a, &trie, node), e));
-    node[0] = top;
-    return add_down(q, t, a, &trie, node, e);
+    TRY(place(q, t, a, top, node, e));
+    for (uint32_t i = 1; i < a->n; i++) {
+        if (node[i])
+            weigh(t, node[i], a, i);
+    }
+    return 0;
 }
 
 static void sum_side(struct query_tree *t, uint32_t s)

@@ -418,6 +418,57 @@ static void by_selector(void **state)
     fake_store_free(s);
 }
 
+/* Sources that see every event: what a function holds in 20 stretches of its range says how sure.
+ */
+static void every_event(void **state)
+{
+    struct store *s = fake_store_new();
+    struct sides k = {.q = {STR("offcpu"), STR("offcpu")}, .from = {0, 1000}, .to = {20, 1060}};
+    struct query_diff_ask a = {};
+    struct query_diff d = {};
+    double swings = 20 * (20 * 25.0 / 19); /* by turns 0 and 10 */
+    struct query *q;
+
+    (void)state;
+    for (int64_t i = 0; i < 20; i++) {
+        static const char *const stack[] = {"n:main#x;n:f#x", "n:main#x;n:main#x;n:g#x",
+                                            "n:main#x;n:gone#x"};
+
+        for (int n = 0; n < 3; n++)
+            fake_store_row(s, &(struct fake_row){.type = PTYPE_OFFCPU,
+                                                 .labels = "service=a",
+                                                 .t = i * S,
+                                                 .stack = stack[n],
+                                                 .count = 2,
+                                                 .value = n ? 7 : 10 * (i % 2)});
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_OFFCPU,
+                                             .labels = "service=a",
+                                             .t = (1020 + i) * S,
+                                             .stack = stack[0],
+                                             .count = 2,
+                                             .value = 40});
+    }
+    fake_store_cover(
+        s, &(struct fake_cover){.type = PTYPE_OFFCPU, .t1 = 20 * S, .basis = BASIS_EVERY});
+    fake_store_cover(s, &(struct fake_cover){.type = PTYPE_OFFCPU,
+                                             .t0 = 1020 * S,
+                                             .t1 = 1040 * S, /* a third of what was asked */
+                                             .basis = BASIS_EVERY});
+    q = ask(s, &k, NULL);
+    for (int table = 0; table < 2; table++) {
+        a.table = table;
+        a.limit = 10;
+        diff(q, &a, &d);
+        assert_true(fabs(row(&d, "f")->se - sqrt(swings) / 20) < 1e-9);
+        assert_true(row(&d, "f")->total == 40 - 5 && row(&d, "f")->sig == 1);
+        assert_true(row(&d, "g")->se < 1e-6 && row(&d, "gone")->se < 1e-6);
+        assert_true(fabs(row(&d, "main")->se - sqrt(swings) / 20) < 1e-9);
+        assert_true(fabs(d.delta_se - sqrt(swings) / 20) < 1e-9);
+    }
+    query_free(q);
+    fake_store_free(s);
+}
+
 static void refusals(void **state)
 {
     struct store *s = fake_store_new();
@@ -487,8 +538,8 @@ int main(void)
         cmocka_unit_test(pairs),        cmocka_unit_test(identities),
         cmocka_unit_test(tables),       cmocka_unit_test(significance),
         cmocka_unit_test(denominators), cmocka_unit_test(one_side_empty),
-        cmocka_unit_test(by_selector),  cmocka_unit_test(refusals),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(by_selector),  cmocka_unit_test(every_event),
+        cmocka_unit_test(refusals),     cmocka_unit_test(no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 
 /*
- * POST /api/v1/backup?name=NAME: a coherent copy of the running store, as a new directory NAME below
- * storage.backup_dir. Takes as long as the copy: call it from a thread that may wait. Any thread;
- * one copy at a time, the others are 503 busy.
+ * POST /api/v1/backup?name=NAME: a coherent copy of the running store, as a new directory NAME
+ * below storage.backup_dir. Takes as long as the copy: call it from a thread that may wait. Any
+ * thread; one copy at a time, the others are 503 busy.
  */
 struct msg_reply;
 struct msg_request;

@@ -3,28 +3,10 @@
 
 #include "tests/lib/fake_query.h"
 
-/* Steps, events, metrics, coverage and label sets: whose they are, pages, buckets, gaps. */
+/* Steps, events, coverage and label sets: whose they are, pages, gaps. */
 
 #define S  NS_PER_S
 #define MS NS_PER_MS
-
-static struct query *ask_any(struct store *s, const char *q, int64_t from, int64_t to)
-{
-    struct query_conf conf = {
-        .store = s, .now = {10000 * S}, .mem_max = UINT64_C(1) << 28, .max_points = 11000};
-    struct query_ask a = {.q = str_c(q)};
-    struct query *ret = NULL;
-    char t0[32], t1[32];
-
-    (void)snprintf(t0, sizeof t0, "%" PRId64 "ns", from);
-    (void)snprintf(t1, sizeof t1, "%" PRId64 "ns", to);
-    a.from = str_c(t0);
-    a.to = str_c(t1);
-    test_err = (struct query_err){};
-    if (query_open(&conf, &a, &ret, &test_err) != 0)
-        fail_msg("%s: %s", q, test_err.msg);
-    return ret;
-}
 
 static struct query *ask_step(struct store *s, const char *q, const char *step, int expect)
 {
@@ -45,43 +27,11 @@ static struct query *ask_step(struct store *s, const char *q, const char *step, 
     return ret;
 }
 
-static void row(struct store *s, uint64_t pid, const char *service, int64_t t, int64_t value)
-{
-    char labels[64];
-
-    (void)snprintf(labels, sizeof labels, "service=%s,host=h", service);
-    fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
-                                         .labels = labels,
-                                         .t = t,
-                                         .stack = "n:main#x",
-                                         .count = (uint64_t)value / 10,
-                                         .value = value,
-                                         .pid = pid});
-}
-
 static void step(struct store *s, uint64_t pid, const char *name, uint64_t number, int64_t t0,
                  int64_t t1)
 {
     fake_store_step(
         s, &(struct fake_step){.pid = pid, .name = name, .number = number, .t0 = t0, .t1 = t1});
-}
-
-/* Processes 1 and 2 of service a, 3 of b; a row each second, of weight 10^pid. */
-static struct store *three(void)
-{
-    struct store *s = fake_store_new();
-
-    for (int64_t t = 0; t < 100; t++) {
-        row(s, 1, "a", t * S, 10);
-        row(s, 2, "a", t * S, 100);
-        row(s, 3, "b", t * S, 1000);
-    }
-    fake_store_cover(s, &(struct fake_cover){.type = PTYPE_CPU,
-                                             .labels = "host=h",
-                                             .t1 = 100 * S,
-                                             .basis = BASIS_PERIODIC,
-                                             .period = 10});
-    return s;
 }
 
 /* ---- step= -------------------------------------------------------------------------------------
@@ -112,7 +62,7 @@ static void restricted(struct query *q, unit_i128 want)
 
 static void step_restricts(void **state)
 {
-    struct store *s = three();
+    struct store *s = test_three();
     struct query *q;
 
     (void)state;
@@ -145,7 +95,7 @@ static void step_restricts(void **state)
 /* A step that began before the range or ends behind it counts with what lies inside. */
 static void step_at_the_edges(void **state)
 {
-    struct store *s = three();
+    struct store *s = test_three();
     struct query *q;
 
     (void)state;
@@ -164,7 +114,7 @@ static void no_such_step(void **state)
 {
     const struct query_flame_ask fa = {};
     const struct query_series_ask sa = {.bucket_ns = 10 * S};
-    struct store *s = three();
+    struct store *s = test_three();
     struct query_series r = {};
     struct query_flame f = {};
     struct query *q;
@@ -193,7 +143,7 @@ static void no_such_step(void **state)
 
 static void bad_steps(void **state)
 {
-    struct store *s = three();
+    struct store *s = test_three();
 
     (void)state;
     (void)ask_step(s, "cpu", "train:5-4", -EINVAL);
@@ -221,7 +171,7 @@ static void steps_listed(void **state)
 {
     struct query_steps_ask a = {.name = STR("train"), .limit = 100};
     struct query_steps r = {};
-    struct store *s = three();
+    struct store *s = test_three();
     struct query *q;
 
     (void)state;
@@ -245,7 +195,7 @@ static void steps_listed(void **state)
                                            .n_part = 1,
                                            .part = {"wait"},
                                            .part_ns = {5}});
-    q = ask_any(s, "{service=\"a\"}", 0, 100 * S);
+    q = test_ask_any(s, "{service=\"a\"}", 0, 100 * S);
     list(q, &a, &r);
     assert_true(r.n == 10 && r.n_name == 1 && r.n_part == 2 && r.next.n == 0);
     assert_str(r.part[0], STR("compute"));
@@ -263,7 +213,7 @@ static void steps_listed(void **state)
     assert_true(r.n_part == 3 && r.row[0].part_ns[2] == 5 && r.row[0].part_ns[0] == -1);
     assert_true(r.row[1].name == 1 && r.row[1].number == 10);
     query_free(q);
-    q = ask_any(s, "{service=\"nobody\"}", 0, 100 * S);
+    q = test_ask_any(s, "{service=\"nobody\"}", 0, 100 * S);
     list(q, &a, &r);
     assert_true(r.n == 0 && r.n_name == 0 && r.next.n == 0);
     query_free(q);
@@ -273,7 +223,7 @@ static void steps_listed(void **state)
 /* Pages of any size show every row once, equal ones too. */
 static void steps_paged(void **state)
 {
-    struct store *s = three();
+    struct store *s = test_three();
     struct query *q;
 
     (void)state;
@@ -284,7 +234,7 @@ static void steps_paged(void **state)
                                                .t0 = (int64_t)(i / 6) * S - S,
                                                .t1 = 10 * S,
                                                .tid = (uint32_t)i + 1});
-    q = ask_any(s, "", 0, 100 * S);
+    q = test_ask_any(s, "", 0, 100 * S);
     for (uint32_t sort = 0; sort < 2; sort++) {
         for (uint32_t limit = 1; limit < 26; limit++) {
             struct query_steps_ask a = {.sort = sort, .limit = limit};
@@ -347,7 +297,7 @@ static void events(void **state)
         {2 * S, "state", "d", 1},   {2 * S, "state", "e", 3},      {2 * S, "state", "f", 1},
         {5 * S, "state", "g", 2},   {200 * S, "state", "late", 1},
     };
-    struct store *s = three();
+    struct store *s = test_three();
     struct query_events bad;
     struct query *q;
     char texts[40];
@@ -355,253 +305,26 @@ static void events(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof v / sizeof v[0]; i++)
         fake_store_event(s, &v[i]);
-    q = ask_any(s, "", 0, 100 * S);
+    q = test_ask_any(s, "", 0, 100 * S);
     for (uint32_t limit = 1; limit < 9; limit++) {
         assert_int_equal(all_events(q, limit, texts), 7);
         assert_string_equal(texts, "abcdefg");
     }
     assert_int_equal(query_events(q, 1, STR("x.1"), &bad, &test_err), -EINVAL);
     query_free(q);
-    q = ask_any(s, "{service=\"a\"}", 0, 100 * S); /* and what happened to the machine */
+    q = test_ask_any(s, "{service=\"a\"}", 0, 100 * S); /* and what happened to the machine */
     for (uint32_t limit = 1; limit < 9; limit++) {
         (void)all_events(q, limit, texts);
         assert_string_equal(texts, "abcdfg");
     }
     query_free(q);
-    q = ask_any(s, "cpu{pid=\"3\"}", 0, 100 * S);
+    q = test_ask_any(s, "cpu{pid=\"3\"}", 0, 100 * S);
     (void)all_events(q, 10, texts);
     assert_string_equal(texts, "e");
     query_free(q);
-    q = ask_any(s, "{service!~\"a|b\"}", 0, 100 * S);
+    q = test_ask_any(s, "{service!~\"a|b\"}", 0, 100 * S);
     (void)all_events(q, 10, texts);
     assert_string_equal(texts, "abcdefg"); /* no event says that it is of a or b: it could be */
-    query_free(q);
-    fake_store_free(s);
-}
-
-/* ---- metrics -----------------------------------------------------------------------------------
- */
-
-static void lines(struct query *q, const struct query_metric_ask *a, struct query_metric_lines *ret)
-{
-    test_err = (struct query_err){};
-    if (query_metric_lines(q, a, ret, &test_err) != 0)
-        fail_msg("metrics: %s", test_err.msg);
-}
-
-static void gauges(void **state)
-{
-    struct query_metric_ask a = {.name = STR("temp"), .limit = 10, .bucket = {.bucket_ns = 10 * S}};
-    struct query_metric_lines r = {};
-    struct store *s = three();
-    struct query *q;
-
-    (void)state;
-    fake_store_metric(s, &(struct fake_metric){.name = "temp",
-                                               .unit = "celsius",
-                                               .pid = 1,
-                                               .n = 6,
-                                               .p = {{1 * S, 10, METRIC_OK},
-                                                     {9 * S, 21, METRIC_OK},
-                                                     {15 * S, 0, METRIC_DENIED},
-                                                     {25 * S, -3, METRIC_OK},
-                                                     {29 * S, 0, METRIC_READ_ERROR},
-                                                     {44 * S, 0, METRIC_UNSUPPORTED}}});
-    fake_store_metric(s, &(struct fake_metric){.name = "temp",
-                                               .unit = "kelvin", /* another unit: another line */
-                                               .pid = 1,
-                                               .is_int = true,
-                                               .n = 2,
-                                               .p = {{1 * S, 300, METRIC_OK}, {2 * S, 280, 0}}});
-    q = ask_any(s, "{service=\"a\"}", 0, 45 * S);
-    lines(q, &a, &r);
-    assert_true(r.n == 5 && r.n_line == 2);
-    assert_str(r.line[0].metric.unit, STR("celsius"));
-    assert_true(r.line[0].agg == QUERY_METRIC_AVG && r.line[0].readings == 3);
-    assert_true(r.line[0].num[0] == 15.5 && r.line[0].status[0] == METRIC_OK);
-    assert_int_equal(r.line[0].status[1], METRIC_DENIED);
-    assert_true(r.line[0].num[2] == -3 && r.line[0].status[2] == METRIC_OK);
-    assert_int_equal(r.line[0].status[3], QUERY_METRIC_NO_DATA);
-    assert_int_equal(r.line[0].status[4], METRIC_UNSUPPORTED);
-    assert_true(r.line[1].num[0] == 290);
-    a.agg = QUERY_METRIC_MIN;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 10 && r.line[1].num[0] == 280);
-    a.agg = QUERY_METRIC_MAX;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 21 && r.line[1].num[0] == 300);
-    a.agg = QUERY_METRIC_LAST;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 21 && r.line[1].inum[0] == 280 && !r.line[1].num);
-    a.agg = QUERY_METRIC_RATE;
-    assert_int_equal(query_metric_lines(q, &a, &r, &test_err), -EINVAL);
-    assert_string_equal(test_err.param, "agg");
-    a = (struct query_metric_ask){.name = STR("temp"), .limit = 1, .bucket = {.points = 5}};
-    test_err = (struct query_err){};
-    assert_int_equal(query_metric_lines(q, &a, &r, &test_err), -E2BIG);
-    assert_true(test_err.code == QUERY_TOO_MANY_SERIES && test_err.limit == 1);
-    query_free(q);
-    fake_store_free(s);
-}
-
-static void counters(void **state)
-{
-    struct query_metric_ask a = {
-        .name = STR("bytes"), .limit = 10, .bucket = {.bucket_ns = 10 * S}};
-    struct query_metric_lines r = {};
-    struct store *s = three();
-    struct query *q;
-    double sum = 0;
-
-    (void)state;
-    fake_store_metric(s, &(struct fake_metric){.name = "bytes",
-                                               .unit = "bytes",
-                                               .kind = METRIC_COUNTER,
-                                               .is_int = true,
-                                               .pid = 1,
-                                               .n = 8,
-                                               .p = {{-5 * S, 1000, METRIC_OK},
-                                                     {5 * S, 2000, METRIC_OK},
-                                                     {15 * S, 2000, METRIC_OK},
-                                                     {25 * S, 0, METRIC_READ_ERROR},
-                                                     {35 * S, 4000, METRIC_OK},
-                                                     {55 * S, 700, METRIC_OK}, /* began anew */
-                                                     {65 * S, 1700, METRIC_OK},
-                                                     {75 * S, 1700, METRIC_OK}}});
-    q = ask_any(s, "", 0, 100 * S);
-    lines(q, &a, &r);
-    assert_true(r.n == 10 && r.n_line == 1 && r.line[0].agg == QUERY_METRIC_RATE);
-    assert_true(r.line[0].resets == 1 && r.line[0].readings == 6);
-    assert_true(r.line[0].num[0] == 50);  /* 500 of the first stretch, then nothing, in 10 s */
-    assert_true(r.line[0].num[1] == 50);  /* 0 in 5 s, 500 in 5 s */
-    assert_true(r.line[0].num[2] == 100); /* the failed reading between does not matter */
-    assert_true(r.line[0].num[3] == 100); /* known for 5 s of it */
-    assert_int_equal(r.line[0].status[4], QUERY_METRIC_NO_DATA); /* inside the fall */
-    assert_true(r.line[0].num[5] == 100);
-    assert_true(r.line[0].num[7] == 0 && r.line[0].status[7] == METRIC_OK);
-    assert_int_equal(r.line[0].status[8], QUERY_METRIC_NO_DATA);
-    for (uint32_t i = 0; i < r.n; i++)
-        assert_true(r.line[0].num[i] >= 0);
-    a.bucket.bucket_ns = 7 * S; /* any buckets hold the same growth in all */
-    lines(q, &a, &r);
-    a.bucket.bucket_ns = 20 * S;
-    lines(q, &a, &r);
-    assert_int_equal(r.line[0].status[2], METRIC_OK);
-    sum = r.line[0].num[0] * 20 + r.line[0].num[1] * 15;
-    assert_true(sum > 2499.99 && sum < 2500.01);
-    query_free(q);
-    fake_store_free(s);
-}
-
-/* A long silence says nothing about the buckets inside it. */
-static void counter_gap(void **state)
-{
-    struct query_metric_ask a = {.name = STR("c"), .limit = 10, .bucket = {.bucket_ns = 100 * S}};
-    struct query_metric_lines r = {};
-    struct store *s = three();
-    struct query *q;
-
-    (void)state;
-    fake_store_metric(
-        s, &(struct fake_metric){
-               .name = "c",
-               .unit = "count",
-               .kind = METRIC_COUNTER,
-               .n = 4,
-               .p = {{0, 0, 0}, {100 * S, 100, 0}, {500 * S, 900, 0}, {600 * S, 1e3, 0}}});
-    q = ask_any(s, "", 0, 700 * S);
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 1 && r.line[0].num[5] == 1);
-    for (uint32_t i = 1; i < 5; i++)
-        assert_int_equal(r.line[0].status[i], QUERY_METRIC_NO_DATA);
-    a.bucket.bucket_ns = 700 * S; /* but a bucket that holds it whole knows all of it */
-    lines(q, &a, &r);
-    assert_true(r.n == 1 && r.line[0].num[0] > 1.66 && r.line[0].num[0] < 1.67);
-    query_free(q);
-    fake_store_free(s);
-}
-
-static void minutes_and_pieces(void **state)
-{
-    struct query_metric_ask a = {.name = STR("m"), .limit = 1, .bucket = {.bucket_ns = 120 * S}};
-    struct query_metric_lines r = {};
-    struct query_metrics l = {};
-    struct store *s = three();
-    struct query *q;
-
-    (void)state;
-    fake_store_metric(s, &(struct fake_metric){.name = "m",
-                                               .unit = "count",
-                                               .n = 2,
-                                               .minutes = true,
-                                               .p = {{0, 10, METRIC_OK}, {60 * S, 20, METRIC_OK}}});
-    fake_store_metric(s, &(struct fake_metric){
-                             .name = "m", .unit = "count", .n = 1, .p = {{119 * S, 8, METRIC_OK}}});
-    q = ask_any(s, "", 0, 120 * S);
-    lines(q, &a, &r);
-    assert_true(r.n_line == 1 && r.line[0].readings == 3);
-    assert_true(r.line[0].num[0] == (11.0 * 4 + 21.0 * 4 + 8) / 9);
-    a.agg = QUERY_METRIC_MIN;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 8);
-    a.agg = QUERY_METRIC_MAX;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 23);
-    a.agg = QUERY_METRIC_LAST;
-    lines(q, &a, &r);
-    assert_true(r.line[0].num[0] == 8);
-    assert_ok(query_metrics(q, STR("m"), 10, 0, &l, &test_err), &test_err);
-    assert_true(l.n == 1 && l.row[0].n == 3 && l.row[0].seen.t1.v == 119 * S);
-    query_free(q);
-    fake_store_free(s);
-}
-
-static void metric_numbers_beyond(void **state)
-{
-    const struct query_metric_ask a = {.name = STR("x"), .limit = 1, .bucket = {.bucket_ns = S}};
-    struct query_metric_lines r = {};
-    struct store *s = three();
-    struct query *q;
-
-    (void)state;
-    fake_store_metric(s, &(struct fake_metric){.name = "x",
-                                               .unit = "count",
-                                               .n = 2,
-                                               .p = {{0, 1.7e308, METRIC_OK}, {1, 1.7e308, 0}}});
-    q = ask_any(s, "", 0, S);
-    lines(q, &a, &r);
-    assert_int_equal(r.line[0].status[0], QUERY_METRIC_OUT_OF_RANGE);
-    query_free(q);
-    fake_store_free(s);
-}
-
-static void metrics_listed(void **state)
-{
-    struct query_metrics l = {};
-    struct store *s = three();
-    struct query *q;
-    uint64_t after = 0;
-    uint32_t n = 0;
-
-    (void)state;
-    for (uint64_t i = 0; i < 5; i++)
-        fake_store_metric(s, &(struct fake_metric){.name = i % 2 ? "b" : "a",
-                                                   .unit = "count",
-                                                   .pid = 1 + i,
-                                                   .n = 1,
-                                                   .p = {{S, 1, METRIC_OK}}});
-    q = ask_any(s, "{service=\"a\"}", 0, 100 * S); /* processes 1 and 2 */
-    assert_ok(query_metrics(q, (struct str){NULL, 0}, 10, 0, &l, &test_err), &test_err);
-    assert_true(l.n == 2 && !l.truncated);
-    query_free(q);
-    q = ask_any(s, "", 0, 100 * S);
-    do {
-        assert_ok(query_metrics(q, (struct str){NULL, 0}, 2, after, &l, &test_err), &test_err);
-        n += l.n;
-        after = l.row[l.n - 1].metric.id;
-    } while (l.truncated);
-    assert_int_equal(n, 5);
-    assert_int_equal(query_metrics(q, STR("a"), 2, 12345, &l, &test_err), -EINVAL);
     query_free(q);
     fake_store_free(s);
 }
@@ -631,7 +354,7 @@ static void coverage(void **state)
     struct query *q;
 
     (void)state;
-    row(s, 1, "a", S, 10);
+    test_row_of(s, 1, "a", S, 10);
     says(s, "host=x", 0, 0, 10 * S, SOURCE_OK, NULL);
     says(s, "host=x", 0, 10 * S, 20 * S, SOURCE_OK, NULL);
     says(s, "host=x", 0, 20 * S, 30 * S, SOURCE_PAUSED, "budget");
@@ -644,7 +367,7 @@ static void coverage(void **state)
                                              .lost_why = "spool_drop",
                                              .lost_n = BATCH_UNKNOWN,
                                              .lost_weight = 70});
-    q = ask_any(s, "cpu", 0, 100 * S);
+    q = test_ask_any(s, "cpu", 0, 100 * S);
     assert_ok(query_coverage(q, QUERY_COVER_BY_SOURCE, 100, &a, &test_err), &test_err);
     assert_true(a.n == 3 && a.more == 0);
     assert_true(a.source[0].n_run == 2 && a.source[0].covered_ns == 20 * S);
@@ -672,7 +395,7 @@ static void coverage(void **state)
     assert_ok(query_coverage(q, QUERY_COVER_BY_HOST, 1, &a, &test_err), &test_err);
     assert_true(a.n == 1 && a.more == 1);
     query_free(q);
-    q = ask_any(s, "", 0, 100 * S); /* all types: the same here */
+    q = test_ask_any(s, "", 0, 100 * S); /* all types: the same here */
     assert_ok(query_coverage(q, QUERY_COVER_BY_HOST, 100, &a, &test_err), &test_err);
     assert_true(a.n == 2 && a.source[0].type.id == PTYPE_CPU);
     query_free(q);
@@ -686,10 +409,10 @@ static void many_runs(void **state)
     struct query *q;
 
     (void)state;
-    row(s, 1, "a", S, 10);
+    test_row_of(s, 1, "a", S, 10);
     for (int64_t i = 0; i < QUERY_RUNS_MAX + 5; i++)
         says(s, "host=x", 0, 2 * i * MS, (2 * i + 1) * MS, SOURCE_OK, NULL);
-    q = ask_any(s, "cpu", 0, 100 * S);
+    q = test_ask_any(s, "cpu", 0, 100 * S);
     assert_ok(query_coverage(q, QUERY_COVER_BY_SOURCE, 100, &a, &test_err), &test_err);
     assert_true(a.source[0].n_run == QUERY_RUNS_MAX && a.source[0].runs_more == 5);
     assert_true(a.source[0].covered_ns == (QUERY_RUNS_MAX + 5) * MS); /* the cut ones too */
@@ -702,9 +425,9 @@ static void many_runs(void **state)
 
 static void label_sets(void **state)
 {
-    struct store *s = three();
+    struct store *s = test_three();
     struct query_sets r = {};
-    struct query *q = ask_any(s, "{host=\"h\"}", 0, 100 * S);
+    struct query *q = test_ask_any(s, "{host=\"h\"}", 0, 100 * S);
     uint64_t after;
 
     (void)state;
@@ -732,7 +455,7 @@ static void memory_and_cancel(void **state)
     struct query_conf conf = {.now = {10000 * S}, .mem_max = 1 << 16, .max_points = 11000};
     const struct query_ask ask = {.from = STR("0s"), .to = STR("100s")};
     const struct query_steps_ask a = {.limit = 10};
-    struct store *s = three();
+    struct store *s = test_three();
     struct query_steps r;
     struct query *q = NULL;
 
@@ -767,14 +490,14 @@ static void memory_and_cancel(void **state)
 static void damage_is_said(void **state)
 {
     const struct query_steps_ask a = {.limit = 10};
-    struct store *s = three();
+    struct store *s = test_three();
     struct query_steps r;
     struct query *q;
 
     (void)state;
     step(s, 1, "train", 1, 0, S);
     fake_store_damage(s, 0, S, "a block");
-    q = ask_any(s, "", 0, 100 * S);
+    q = test_ask_any(s, "", 0, 100 * S);
     list(q, &a, &r);
     assert_true(r.n == 1 && query_head(q)->partial);
     query_free(q);
@@ -791,12 +514,6 @@ int main(void)
         cmocka_unit_test(steps_listed),
         cmocka_unit_test(steps_paged),
         cmocka_unit_test(events),
-        cmocka_unit_test(gauges),
-        cmocka_unit_test(counters),
-        cmocka_unit_test(counter_gap),
-        cmocka_unit_test(minutes_and_pieces),
-        cmocka_unit_test(metric_numbers_beyond),
-        cmocka_unit_test(metrics_listed),
         cmocka_unit_test(coverage),
         cmocka_unit_test(many_runs),
         cmocka_unit_test(label_sets),

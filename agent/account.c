@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -83,20 +84,26 @@ bool account_i3(uint64_t rows, uint64_t received, char text[static ACCOUNT_TEXT]
     return false;
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b)
+static int64_t clamp(int64_t v, int64_t least, int64_t most)
 {
-    return a < b ? a : b;
+    return v < least ? least : v > most ? most : v;
 }
 
-uint64_t account_missed_idle(const struct account_delta *d, uint64_t stat_idle_ns,
-                             uint64_t jiffy_ns)
+uint64_t account_missed_idle(const struct account_delta *d, const struct account_seen *seen,
+                             struct account_carry *carry)
 {
-    /* a CPU that was not idle by the kernel's count gets no tolerance: it was busy */
-    uint64_t known = stat_idle_ns + min_u64(2 * jiffy_ns, stat_idle_ns);
-    uint64_t more = known > d->idle ? known - d->idle : 0;
-    uint64_t idle = more > d->missed_idle_ends ? more : d->missed_idle_ends;
+    int64_t bound = 2 * (int64_t)sqrt((double)seen->window * (double)seen->period);
+    int64_t most = (int64_t)(d->missed - d->missed_idle_ends); /* that can be lost */
+    int64_t lost;
 
-    return min_u64(d->missed, idle);
+    if (!seen->stat_idle)
+        return d->missed_idle_ends;
+    carry->unexplained += (int64_t)(d->missed + seen->open - carry->open) -
+                          ((int64_t)seen->stat_idle - (int64_t)d->idle);
+    carry->open = seen->open;
+    lost = clamp(carry->unexplained - bound, 0, most);
+    carry->unexplained = clamp(carry->unexplained - lost, -bound, bound);
+    return d->missed - (uint64_t)lost;
 }
 
 static int slurp(const char *path, struct buf *b)

@@ -38,14 +38,33 @@ bool account_i2(uint32_t cpu, const struct account_delta *d, uint64_t received,
                 char text[static ACCOUNT_TEXT]);
 bool account_i3(uint64_t rows, uint64_t received, char text[static ACCOUNT_TEXT]);
 
+/* What a window shows of one CPU beside its ticks. */
+struct account_seen {
+    uint64_t stat_idle; /* idle by the kernel's own count */
+    uint64_t open;      /* passed since the last tick: missed time that no tick has closed yet */
+    uint64_t window, period;
+};
+
+/* Of one CPU, from window to window; zero at first. */
+struct account_carry {
+    int64_t unexplained;
+    uint64_t open;
+};
+
 /*
  * The part of the missed time that was idle: an idle CPU may get no tick at all, then both ends of
- * the gap are busy. By the kernel's own count of idle time, which is exact to one jiffy at each
- * end: idle as far as stat_idle_ns exceeds the ticks' idle time, and never less than what lies
- * between two idle ticks. jiffy_ns: of that count.
+ * the gap are busy. By the kernel's own count of idle time: idle as far as that exceeds the ticks'
+ * idle time, and never less than what lies between two idle ticks.
+ *
+ * That compares a count with a sample: on a CPU that is busy for a share s of a window of T, the
+ * ticks' time errs by sqrt(T P s (1 - s)), either way. Taken window by window its positive half
+ * would be called lost, 2 % of the time at 99 Hz where nothing is. So what is unexplained is
+ * carried on between the bounds +-4 sqrt(T P / 4), and only what exceeds them is lost. A loss that
+ * goes on is counted in full once it has filled the bounds, 0.4 s at 99 Hz. A CPU that the kernel
+ * did not see idle in this window needs no comparison: its missed time is lost at once.
  */
-uint64_t account_missed_idle(const struct account_delta *d, uint64_t stat_idle_ns,
-                             uint64_t jiffy_ns);
+uint64_t account_missed_idle(const struct account_delta *d, const struct account_seen *seen,
+                             struct account_carry *carry);
 
 /* idle + iowait of every CPU, ns since boot, from a file in the form of /proc/stat; ret[n]. CPUs
  * that it does not list keep their value. Returns 0 or negative errno. */

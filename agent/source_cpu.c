@@ -31,10 +31,11 @@ struct source_cpu {
     struct sa_acct *at0; /* at the window's begin */
     uint64_t *got;       /* by CPU: weight given to the sink in this window */
     uint64_t *stat, *stat0;
+    struct account_carry *carry; /* by CPU */
     uint64_t stop[16];
     real_ns t0; /* the window's begin */
     int64_t real_minus_mono;
-    mono_ns cpus_polled;
+    mono_ns opened, cpus_polled;
     /* records beyond their CPU's account */
     uint8_t *held;
     size_t n_held, cap_held;
@@ -147,12 +148,22 @@ int source_cpu_poll(struct source_cpu *s, const struct source_sink *sink, struct
     return r < 0 ? r : 0;
 }
 
+static int64_t last_tick(const struct source_cpu *s, uint32_t cpu)
+{
+    return s->now[cpu].last_t ? (int64_t)s->now[cpu].last_t : s->opened.v;
+}
+
 /* One CPU's part of the window. */
 static void add_cpu(struct source_cpu *s, uint32_t cpu, struct source_account *ret)
 {
     struct account_delta d = account_delta(&s->at0[cpu], &s->now[cpu]);
-    uint64_t jiffy_ns = (uint64_t)(NS_PER_S / sysconf(_SC_CLK_TCK));
-    uint64_t idle = account_missed_idle(&d, s->stat[cpu] - s->stat0[cpu], jiffy_ns);
+    const struct account_seen seen = {
+        .stat_idle = s->stat[cpu] - s->stat0[cpu],
+        .open = (uint64_t)(mono_now().v - last_tick(s, cpu)),
+        .window = (uint64_t)(ret->covers.t1.v - ret->covers.t0.v),
+        .period = s->period_ns,
+    };
+    uint64_t idle = account_missed_idle(&d, &seen, &s->carry[cpu]);
     uint64_t period = s->period_changed ? 0 : s->period_ns;
     uint64_t n_idle = (idle + s->period_ns / 2) / s->period_ns;
 
@@ -246,7 +257,7 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
     s->period_ns = opts->period_ns;
     take_clock(s);
     s->t0 = real_now();
-    s->cpus_polled = mono_now();
+    s->opened = s->cpus_polled = mono_now();
     r = bpf_load_open(&s->bpf, &lo, err);
     if (r == 0) {
         io = bpf_load_tables_io(s->bpf);
@@ -262,6 +273,7 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
     s->got = xcalloc(s->n_cpu, sizeof *s->got);
     s->stat = xcalloc(s->n_cpu, sizeof *s->stat);
     s->stat0 = xcalloc(s->n_cpu, sizeof *s->stat0);
+    s->carry = xcalloc(s->n_cpu, sizeof *s->carry);
     (void)account_read_stat(s->stat_path, s->stat0, s->n_cpu);
     memcpy(s->stat, s->stat0, s->n_cpu * sizeof *s->stat);
     *ret = s;
@@ -279,6 +291,7 @@ struct source_cpu *source_cpu_close(struct source_cpu *s)
     free(s->got);
     free(s->stat);
     free(s->stat0);
+    free(s->carry);
     free(s->held);
     free(s);
     return NULL;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,23 +82,85 @@ static void test_i2_i3(void **state)
     assert_false(account_i3(5, 6, text));
 }
 
+enum {
+    W = 1000000000, /* a window */
+};
+
+/* One window more; the part of its missed time that was idle. */
+static uint64_t idle_of(struct account_carry *c, uint64_t missed, uint64_t idle_ticks,
+                        uint64_t stat_idle, uint64_t open)
+{
+    const struct account_delta d = {.missed = missed, .idle = idle_ticks};
+    const struct account_seen seen = {stat_idle, open, W, P};
+
+    return account_missed_idle(&d, &seen, c);
+}
+
 static void test_missed_idle(void **state)
 {
-    const uint64_t j = 10000000;
-    struct account_delta d = {.missed = 900000000, .idle = 50000000};
+    struct account_delta d = {.missed = 900000000, .missed_idle_ends = 300000000};
+    struct account_seen seen = {0, 0, W, P};
+    struct account_carry c = {};
 
     (void)state;
     /* no tick in idle time at all: the kernel's count explains the gap */
-    assert_int_equal(account_missed_idle(&d, 940000000, j), 900000000);
-    /* half of it */
-    assert_int_equal(account_missed_idle(&d, 450000000, j), 420000000);
-    /* a busy CPU: the gap is lost */
-    assert_int_equal(account_missed_idle(&d, 0, j), 0);
-    /* never less than what lies between idle ticks */
-    d.missed_idle_ends = 300000000;
-    assert_int_equal(account_missed_idle(&d, 0, j), 300000000);
+    assert_int_equal(idle_of(&c, 900000000, 0, 940000000, 0), 900000000);
+    assert_int_equal(c.unexplained, -40000000);
+    /* a busy CPU: the gap is lost, but what lies between idle ticks */
+    assert_int_equal(account_missed_idle(&d, &seen, &c), 300000000);
+    assert_int_equal(c.unexplained, -40000000);
     /* never more than what is missing */
-    assert_int_equal(account_missed_idle(&d, UINT64_C(5000000000), j), 900000000);
+    assert_int_equal(idle_of(&c, 900000000, 0, UINT64_C(5000000000), 0), 900000000);
+}
+
+/* A CPU that is busy for 60 % and gets no idle tick: 40 % are missing, give or take the sampling's
+ * error. Nothing of it is lost. */
+static void test_missed_by_chance(void **state)
+{
+    struct account_carry c = {};
+    uint64_t missed = 0, idle = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t m = i % 4 < 2 ? 350000000 : 450000000;
+
+        missed += m;
+        idle += idle_of(&c, m, 0, 400000000, 0);
+    }
+    assert_int_equal(idle, missed);
+}
+
+/* A loss that goes on is counted, but for the bound. */
+static void test_missed_lasting(void **state)
+{
+    const int64_t bound = 2 * (int64_t)sqrt((double)W * (double)P);
+    struct account_carry c = {};
+    uint64_t lost = 0;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        uint64_t m = i % 2 ? 350000000 : 550000000; /* 50 ms a window beyond what was idle */
+
+        lost += m - idle_of(&c, m, 0, 400000000, 0);
+    }
+    assert_in_range(lost, 5000000000 - 2 * (uint64_t)bound, 5000000000);
+    assert_in_range(c.unexplained, 0, (uint64_t)bound);
+}
+
+/* No tick for three windows, nor at the begin of the fourth: the whole gap comes with one tick. */
+static void test_missed_open(void **state)
+{
+    struct account_carry c = {};
+
+    (void)state;
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_int_equal(idle_of(&c, 0, 0, W, i * W), 0);
+    assert_int_equal(idle_of(&c, UINT64_C(3500000000), 0, 500000000, 0), 3500000000);
+    /* the same with a busy CPU: all lost, although the last window was partly idle */
+    c = (struct account_carry){};
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_int_equal(idle_of(&c, 0, 0, 0, i * W), 0);
+    assert_in_range(idle_of(&c, UINT64_C(3500000000), 0, 500000000, 0), 500000000, 750000000);
 }
 
 static void test_stat(void **state)
@@ -127,8 +190,13 @@ static void test_stat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i1),    cmocka_unit_test(test_new_event),
-        cmocka_unit_test(test_i2_i3), cmocka_unit_test(test_missed_idle),
+        cmocka_unit_test(test_i1),
+        cmocka_unit_test(test_new_event),
+        cmocka_unit_test(test_i2_i3),
+        cmocka_unit_test(test_missed_idle),
+        cmocka_unit_test(test_missed_by_chance),
+        cmocka_unit_test(test_missed_lasting),
+        cmocka_unit_test(test_missed_open),
         cmocka_unit_test(test_stat),
     };
 

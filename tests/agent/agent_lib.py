@@ -77,8 +77,8 @@ class Burn:
     """A burner, waiting; go() lets it use its CPU seconds on one CPU and returns (clock, variance):
     its exact CPU time, and the variance of a fair sampler's answer with this period."""
 
-    def __init__(self, seconds, cpu):
-        self.proc = subprocess.Popen([tool("burn"), str(seconds), str(cpu)], text=True,
+    def __init__(self, seconds, cpu, *pauses):
+        self.proc = subprocess.Popen([tool("burn"), *map(str, (seconds, cpu, *pauses))], text=True,
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self.proc.pid
         self.variance = 0.0

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * stackstat [-p PERIOD_NS] [-s SECONDS] [-w SECONDS] [-r RING_BYTES] [-c PERIOD_NS] [-n STACKS]
- *           [-x] [-k] [-e] [-O FILE] PID...
+ *           [-x] [-k] [-e] [-i] [-O FILE] PID...
  *
  * The agent's whole way from tick to stack, without a batch: how the stacks of some processes
  * ended, and the account of the machine. Prints "ready" when it samples, one line per window and
  * process, then totals, all as key=value. -w: stacks count only after so many seconds, when tables
  * are built; accounts always do. -c: change the period in the middle. -n: print that many stacks.
- * -x: exclude the processes. -k: no user stacks. -O: the list of online CPUs is this file. Ends
- * after the time, or at SIGTERM. Exit 0; 1 an identity did not hold; 77 no BPF here; 2 usage or
+ * -x: exclude the processes. -k: no user stacks. -i: lines of standard input are periods, each in
+ * force when the line "period NS" answers. -O: the list of online CPUs is this file. Ends after the
+ * time, or at SIGTERM. Exit 0; 1 an identity did not hold; 77 no BPF here; 2 usage or
  * another error.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ struct opts {
     uint64_t period, change;
     double seconds, warm;
     uint32_t ring, stacks;
-    bool exclude, no_user, broken;
+    bool exclude, no_user, broken, asked;
     const char *online;
 };
 
@@ -244,6 +246,27 @@ static void print_end(struct tool *x)
                          st.failed_why[k]);
 }
 
+/* 50 ms, or until a period is asked for. */
+static int pause_or_change(struct tool *x, struct err *err)
+{
+    struct pollfd in = {.fd = x->o.asked ? STDIN_FILENO : -1, .events = POLLIN};
+    char line[32];
+    uint64_t period;
+
+    if (poll(&in, 1, 50) <= 0)
+        return 0;
+    if (!fgets(line, sizeof line, stdin) ||
+        !str_u64((struct str){line, strcspn(line, "\n")}, &period)) {
+        x->o.asked = false;
+        return 0;
+    }
+    TRY(round_once(x, err));
+    window(x);
+    TRY(source_cpu_set_period(x->src, period, err));
+    (void)printf("period %" PRIu64 "\n", period);
+    return 0;
+}
+
 static int run(struct tool *x, struct err *err)
 {
     const struct source_cpu_opts so = {.period_ns = x->o.period,
@@ -267,7 +290,7 @@ static int run(struct tool *x, struct err *err)
     x->warm_until = begin + (int64_t)(x->o.warm * 1e9);
     x->warm_latest = x->warm_until + (x->o.warm > 0 ? 15 * NS_PER_S : 0);
     while (!stopped && (double)(mono_now().v - x->warm_until) < x->o.seconds * 1e9) {
-        (void)usleep(50000);
+        TRY(pause_or_change(x, err));
         TRY(round_once(x, err));
         if (mono_now().v < next)
             continue;
@@ -287,7 +310,7 @@ static int run(struct tool *x, struct err *err)
 static int usage(void)
 {
     (void)fputs("usage: stackstat [-p PERIOD_NS] [-c PERIOD_NS] [-s SECONDS] [-w SECONDS] "
-                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-e] [-O FILE] PID...\n",
+                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-e] [-i] [-O FILE] PID...\n",
                 stderr);
     return 2;
 }
@@ -299,7 +322,7 @@ int main(int argc, char **argv)
     uint64_t v;
     int o, r;
 
-    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xke")) != -1) {
+    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xkei")) != -1) {
         if (o == 's' || o == 'w') {
             *(o == 's' ? &x.o.seconds : &x.o.warm) = strtod(optarg, NULL);
             continue;
@@ -309,7 +332,7 @@ int main(int argc, char **argv)
             continue;
         }
         v = 0;
-        if (o == '?' || (!strchr("xke", o) && !str_u64(str_c(optarg), &v)))
+        if (o == '?' || (!strchr("xkei", o) && !str_u64(str_c(optarg), &v)))
             return usage();
         if (o == 'p')
             x.o.period = v;
@@ -323,6 +346,8 @@ int main(int argc, char **argv)
             x.o.exclude = true;
         else if (o == 'e')
             x.o.broken = true;
+        else if (o == 'i')
+            x.o.asked = true;
         else
             x.o.no_user = true;
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * burn CPU-SECONDS [CPU]: uses so much CPU time by its own process clock, pinned to that CPU, then
- * prints the clock in ns. Waits for a line on stdin first, so that a watcher can be ready.
+ * burn CPU-SECONDS [CPU [BURN-MS PAUSE-MS]]: uses so much CPU time by its own process clock, pinned
+ * to that CPU, then prints the clock in ns. Waits for a line on stdin first, so that a watcher can
+ * be ready. With two lengths it sleeps in between: both vary by half, so that they keep no step
+ * with anyone's ticks.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -27,6 +29,29 @@ __attribute__((noinline)) static void leaf(unsigned long n)
         sink += i;
 }
 
+/* A length of ms on average, in ns. */
+static int64_t about(double ms)
+{
+    return (int64_t)(ms * 1e6 * (0.5 + (double)rand() / RAND_MAX));
+}
+
+static void burn_until(int64_t end)
+{
+    while (cpu_ns() < end)
+        leaf(20000);
+}
+
+static void burn_and_pause(int64_t end, double burn_ms, double pause_ms)
+{
+    while (cpu_ns() < end) {
+        const struct timespec pause = {.tv_nsec = about(pause_ms)};
+        int64_t next = cpu_ns() + about(burn_ms);
+
+        burn_until(next < end ? next : end);
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int64_t end, begin;
@@ -34,7 +59,7 @@ int main(int argc, char **argv)
     char c;
 
     if (argc < 2) {
-        (void)fputs("usage: burn CPU-SECONDS [CPU]\n", stderr);
+        (void)fputs("usage: burn CPU-SECONDS [CPU [BURN-MS PAUSE-MS]]\n", stderr);
         return 2;
     }
     if (argc > 2) {
@@ -49,8 +74,10 @@ int main(int argc, char **argv)
         return 1;
     begin = cpu_ns();
     end = begin + (int64_t)(strtod(argv[1], NULL) * 1e9);
-    while (cpu_ns() < end)
-        leaf(100000);
+    srand((unsigned)getpid());
+    if (argc > 4)
+        burn_and_pause(end, strtod(argv[3], NULL), strtod(argv[4], NULL));
+    burn_until(end);
     (void)printf("%" PRId64 " %" PRId64 "\n", cpu_ns() - begin, cpu_ns());
     return 0;
 }

@@ -6,9 +6,14 @@ bench_agent.py --stackstat EXE --loop EXE --agent EXE [--smoke] [--rounds N]
 
 Three questions. How long is one tick in BPF, whole and without the user stack; how much slower is a
 pinned loop, 18 calls deep, at 99 and 999 Hz than without ticks; what do the agent and its maps use.
-States are interleaved in one run, in a random order per round (seed fixed), and compared as ratios:
-single runs on a small machine differ by more than the effect. Prints name,value,unit,n,p50,p99.
-77 without the rights for BPF.
+
+A core of a shared machine changes its speed by half from one second to the next, a hundred times
+the effect that is asked for. So everything is started and warm before the first slice, a slice is
+about 0.1 s of the loop's own CPU time, and the states follow each other slice by slice, in a random
+order (seed fixed): only neighbours are compared, and the median of a round's ratios leaves out those
+between which the speed changed. "Without ticks" is one tick a second, the longest period.
+Prints name,value,unit,n,p50,p99: the mean of the rounds, and their quantiles. 77 without the rights
+for BPF.
 """
 import argparse
 import os
@@ -22,6 +27,7 @@ import time
 
 SKIP = 77
 PERIOD = {99: 10101010, 999: 1001001}
+NO_TICKS = 10 ** 9
 
 
 def emit(name, values, unit):
@@ -39,12 +45,13 @@ def pairs(line):
 
 
 class Stat:
-    """stackstat on the first CPU, sampling; stop() gives its totals and its tables"""
+    """stackstat on the first CPU, sampling with the period of the last call of period()"""
 
-    def __init__(self, exe, cpu, period, *more):
-        self.proc = subprocess.Popen([exe, "-s", "3600", "-p", str(period), *more],
-                                     stdout=subprocess.PIPE, text=True,
+    def __init__(self, exe, cpu, *more):
+        self.proc = subprocess.Popen([exe, "-i", "-s", "36000", "-p", str(NO_TICKS), *more],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                      preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        self.bpf_ns = self.busy_ns = 0  # since the last period()
         if self.proc.stdout.readline() != "ready\n":
             self.proc.wait()
             if self.proc.returncode == SKIP:
@@ -52,52 +59,85 @@ class Stat:
                 sys.exit(SKIP)
             sys.exit("stackstat does not start")
 
+    def period(self, ns):
+        self.proc.stdin.write(f"{ns}\n")
+        self.proc.stdin.flush()
+        self.bpf_ns = self.busy_ns = 0
+        for line in self.proc.stdout:
+            if line.startswith("period "):
+                return
+            if line.startswith("window "):
+                p = pairs(line)
+                self.bpf_ns += p["bpf_ns"]
+                self.busy_ns += p["busy_ns"]
+        sys.exit("stackstat ended")
+
     def stop(self):
         self.proc.send_signal(signal.SIGTERM)
         out = self.proc.communicate()[0].splitlines()
-        return (next(pairs(l) for l in out if l.startswith("total ")),
-                next(pairs(l) for l in out if l.startswith("tables ")))
+        return next(pairs(l) for l in out if l.startswith("tables "))
 
 
-def loop(o, runs):
-    """(wall, cpu) ns of each run, on the last CPU"""
-    out = subprocess.run([o.loop, str(o.cpus[-1]), str(o.turns), str(runs)], capture_output=True,
-                         text=True, check=True).stdout
-    return [tuple(map(int, line.split())) for line in out.splitlines()]
+class Loop:
+    """spin_loop on the last CPU; each call runs it once and returns the CPU ns that it took"""
+
+    def __init__(self, o, turns):
+        self.proc = subprocess.Popen([o.loop, str(o.cpus[-1]), str(turns)], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, text=True)
+
+    def __call__(self):
+        self.proc.stdin.write("\n")
+        self.proc.stdin.flush()
+        return int(self.proc.stdout.readline())
+
+    def stop(self):
+        self.proc.communicate()
+
+
+def slice_of(stat, period, loop, rng):
+    """(CPU ns of the loop, ns in BPF per tick that hit something)"""
+    if stat:
+        stat.period(period)
+    time.sleep(rng.random() * 0.0101)  # ticks begin anywhere in the slice
+    used = loop()
+    if not stat:
+        return used, 0
+    stat.period(NO_TICKS)
+    return used, stat.bpf_ns / max(1, stat.busy_ns // period)
 
 
 def slow_down(o):
     rng = random.Random(1)
-    seen = {0: [], 99: [], 999: []}
-    cost = {"full": [], "no_user": []}
+    whole, bare = (Stat(o.stackstat, o.cpus[0], *more) for more in ((), ("-k",)))
+    loop = Loop(o, o.turns)
+    states = [("none", None, 0), ("99", whole, PERIOD[99]), ("999", whole, PERIOD[999]),
+              ("bare", bare, PERIOD[999])]
+    seen = {99: [], 999: []}
+    cost = {"999": [], "bare": []}
+    time.sleep(o.settle)  # unwind tables are built
     for _ in range(o.rounds):
-        states = [(0, ()), (99, ()), (999, ()), (999, ("-k",))]
-        rng.shuffle(states)
-        this = {}
-        for hz, more in states:
-            stat = Stat(o.stackstat, o.cpus[0], PERIOD[hz], *more) if hz else None
-            if hz:
-                time.sleep(0.3)  # first touches are over
-            runs = loop(o, o.runs)
-            if hz == 999:
-                total, _tables = stat.stop()
-                records = max(1, total["weight_ns"] // PERIOD[999])
-                cost["no_user" if more else "full"].append(total["bpf_ns"] / records)
-            elif stat:
-                stat.stop()
-            if not more:
-                this[hz] = statistics.median(cpu for _, cpu in runs)
-        for hz, t in this.items():
-            seen[hz].append(t / this[0])
-    emit("tick_full", cost["full"], "ns")
-    emit("tick_without_user_stack", cost["no_user"], "ns")
-    emit("tick_ratio", [a / b for a, b in zip(cost["full"], cost["no_user"])], "ratio")
-    for hz in (99, 999):
-        change = [100 * (r - 1) for r in seen[hz]]
+        ratios = {99: [], 999: []}
+        for _ in range(o.slices):
+            rng.shuffle(states)
+            this = {name: slice_of(stat, period, loop, rng) for name, stat, period in states}
+            for hz, r in ratios.items():
+                r.append(this[str(hz)][0] / this["none"][0])
+            for name, c in cost.items():
+                c.append(this[name][1])
+        for hz, r in ratios.items():
+            seen[hz].append(100 * (statistics.median(r) - 1))
+    loop.stop()
+    for stat in (whole, bare):
+        stat.stop()
+    emit("tick_full", cost["999"], "ns")
+    emit("tick_without_user_stack", cost["bare"], "ns")
+    emit("tick_ratio", [a / b for a, b in zip(cost["999"], cost["bare"])], "ratio")
+    for hz, change in seen.items():
         emit(f"slow_down_{hz}hz", change, "%")
         if len(change) > 1:
             half = 1.96 * statistics.stdev(change) / len(change) ** 0.5
-            emit(f"slow_down_{hz}hz_upper95", [statistics.fmean(change) + half], "%")
+            emit(f"slow_down_{hz}hz_low95", [statistics.fmean(change) - half], "%")
+            emit(f"slow_down_{hz}hz_high95", [statistics.fmean(change) + half], "%")
 
 
 def cpu_s(pid):
@@ -117,8 +157,11 @@ def agent_use(o, hz):
                                   "-o", f"cpu.period_ns={PERIOD[hz]}ns"],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
-        busy = [subprocess.Popen([o.loop, str(c), "1000000", "1"], stdout=subprocess.DEVNULL)
-                for c in o.cpus]
+        busy = [subprocess.Popen([o.loop, str(c), "1000000"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.DEVNULL) for c in o.cpus]
+        for p in busy:
+            p.stdin.write(b"\n")
+            p.stdin.flush()
         try:
             time.sleep(o.settle)
             used = []
@@ -135,9 +178,10 @@ def agent_use(o, hz):
 
 
 def map_memory(o):
-    stat = Stat(o.stackstat, o.cpus[0], PERIOD[99])
+    stat = Stat(o.stackstat, o.cpus[0])
+    stat.period(PERIOD[99])
     time.sleep(o.settle)
-    _total, tables = stat.stop()
+    tables = stat.stop()
     emit("map_memory", [tables["map_bytes"] / 2 ** 20], "MiB")
     emit("unwind_tables", [tables["bytes"] / 2 ** 20], "MiB")
     emit("unwind_tables_built", [tables["built"]], "tables")
@@ -155,9 +199,9 @@ def main():
         print("skip: needs root", file=sys.stderr)
         return SKIP
     o.cpus = sorted(os.sched_getaffinity(0))
-    o.turns, o.runs, o.settle, o.seconds = 100, 5, 4, 10
+    o.turns, o.slices, o.settle, o.seconds = 100, 60, 4, 10
     if o.smoke:
-        o.rounds, o.turns, o.runs, o.settle, o.seconds = 1, 20, 2, 1, 2
+        o.rounds, o.turns, o.slices, o.settle, o.seconds = 1, 20, 2, 1, 2
     slow_down(o)
     for hz in (99, 999):
         agent_use(o, hz)

@@ -190,8 +190,8 @@ static const struct http_route routes[] = {
      .needs_store = true,
      .handle = on_api},
     {.path = "/metrics", .allow = "GET, HEAD", .role = AUTH_READ, .handle = on_metrics},
-    {.path = "/healthz", .allow = "GET, HEAD", .handle = on_healthz},
-    {.path = "/readyz", .allow = "GET, HEAD", .handle = on_readyz},
+    {.path = "/healthz", .allow = "GET, HEAD", .spare = true, .handle = on_healthz},
+    {.path = "/readyz", .allow = "GET, HEAD", .spare = true, .handle = on_readyz},
     {.path = "/*", .allow = "GET, HEAD", .page = true, .handle = on_static},
 };
 
@@ -415,7 +415,10 @@ static void *opener_main(void *arg)
 static int start(struct app *a, struct err *err)
 {
     const struct srv_conf *c = a->conf.conf;
-    struct ingest_conf ic = {.rate = c->rate, .burst = c->burst, .pool = &a->pool};
+    struct ingest_conf ic = {.rate = c->rate,
+                             .burst = c->burst,
+                             .pool = &a->pool,
+                             .decoders = clamp_u32(cores(), EVENT_THREADS_MIN, EVENT_THREADS_MAX)};
     uint32_t running = c->running ? (uint32_t)c->running : 2 * cores();
     int r;
 

@@ -25,6 +25,19 @@
 #include "server/http_private.h"
 #include "server/pool.h"
 
+/*
+ * libmicrohttpd asks epoll for 128 events. Where it gets as many it asks again, without a time
+ * limit, before it serves the first of them: a thread whose connections are all busy then stops
+ * until one more event comes, for ever if all its peers wait for their answers. So no thread may
+ * have that many descriptors, of connections, the listening socket and its own wake-up.
+ */
+enum {
+    WORKER_CONNECTIONS = 104,
+    WORKER_SPARE = 16, /* taken only to be refused */
+};
+_Static_assert(WORKER_CONNECTIONS + WORKER_SPARE + 1 + 2 < 128, "fewer than the library's events");
+_Static_assert(WORKER_SPARE >= (int)HTTP_SPARE, "one thread may get them all");
+
 enum {
     CHARGE_STEP = 64 << 10, /* of the ingest pool, for bodies of unknown length */
     POOL_EXTRA = 16 << 10,  /* what the library needs of a connection's memory beside its headers */
@@ -215,6 +228,21 @@ static bool access_ok(struct http_req *r)
     return false;
 }
 
+static bool spare_ok(struct http_req *r)
+{
+    if (!r->conn->spare)
+        return true;
+    r->close = true;
+    if (r->route && r->route->spare)
+        return true;
+    REFUSE(r, 503, too_many_connections, .message = "there are more connections than may be",
+           .setting =
+               r->h->conf.per_address ? "ingest.connections_per_address" : "ingest.connections",
+           .limit = r->h->conf.per_address ? r->h->conf.per_address : r->h->conf.connections,
+           .retry_after_s = 5);
+    return false;
+}
+
 static bool route_ok(struct http_req *r)
 {
     if (!r->route) {
@@ -387,7 +415,8 @@ static enum MHD_Result req_begin(struct http_req *r, const char *method)
     if (!sizes_ok(r) || !uri_ok(r))
         return refused(r);
     r->route = route_find(r->h, r->q.path, r->q.method);
-    if (!host_ok(r) || !origin_ok(r) || !access_ok(r) || !route_ok(r) || !body_ok(r))
+    if (!host_ok(r) || !spare_ok(r) || !origin_ok(r) || !access_ok(r) || !route_ok(r) ||
+        !body_ok(r))
         return refused(r);
     r->state = HTTP_REQ_BODY;
     return MHD_YES;
@@ -603,24 +632,32 @@ static size_t no_unescape(void *cls, struct MHD_Connection *mhd, char *s)
         log_event(LOG_DEBUG, "microhttpd", LOG_C("text", text));
 }
 
+static unsigned workers(const struct http_conf *c)
+{
+    uint64_t least = (c->connections + WORKER_CONNECTIONS - 1) / WORKER_CONNECTIONS;
+
+    return (unsigned)(least > c->threads ? least : c->threads);
+}
+
 static struct MHD_Daemon *daemon_start(struct http *h)
 {
     const struct http_conf *c = &h->conf;
+    unsigned n = workers(c);
 
     return MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-        0, on_accept, h, on_request, h,                                          //
-        MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,                        //
-        MHD_OPTION_LISTEN_SOCKET, c->listen_fd,                                  //
-        MHD_OPTION_THREAD_POOL_SIZE, (unsigned)c->threads,                       //
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->connections + c->threads * 16, //
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->header_max + POOL_EXTRA,  //
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096,                    //
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,                          //
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,                            //
-        MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,                                  //
-        MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL,                         //
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                                    //
+        0, on_accept, h, on_request, h,                                           //
+        MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,                         //
+        MHD_OPTION_LISTEN_SOCKET, c->listen_fd,                                   //
+        MHD_OPTION_THREAD_POOL_SIZE, n,                                           //
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->connections + n * WORKER_SPARE, //
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->header_max + POOL_EXTRA,   //
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)4096,                     //
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,                           //
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,                             //
+        MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,                                   //
+        MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL,                          //
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                                     //
         MHD_OPTION_END);
 }
 
@@ -696,7 +733,7 @@ void http_stats(struct http *h, struct http_stats *ret)
 {
     *ret = (struct http_stats){.requests = atomic_load(&h->requests)};
     mutex_lock(&h->mu);
-    ret->connections = h->n_conn;
+    ret->connections = h->n_conn + h->n_spare;
     mutex_unlock(&h->mu);
 #define X(name) ret->name = atomic_load(&h->refused.name);
     HTTP_REFUSALS(X)

@@ -47,6 +47,7 @@ struct http_route {
     bool page;        /* static files: the content security policy of the user interface */
     bool shares_path; /* other methods go to the next route that takes the path */
     bool needs_store; /* 503 starting until http_ready() */
+    bool spare;       /* served beyond the limits of connections too: "is it alive?" */
     http_handle_fn *handle;
     void (*start)(void *ctx, const struct msg_request *q, struct msg_reply *r, http_done_fn *done,
                   void *done_ctx); /* q and r are borrowed until done */
@@ -61,7 +62,7 @@ struct http_route {
 /* All pointers are borrowed until http_stop(). */
 struct http_conf {
     int listen_fd;
-    uint32_t threads; /* of the event loop */
+    uint32_t threads; /* of the event loop, at least: one for each 104 connections is needed */
     const struct http_route *route;
     uint32_t n_route;
     void *ctx; /* of every route's functions */
@@ -70,9 +71,11 @@ struct http_conf {
     struct work *work;   /* for HTTP_WORKER */
     const char *base_path, *hosts, *ui_hash;
     uint64_t header_max, uri_max, body_max, form_max; /* bytes */
-    uint64_t connections, per_address;                /* per_address 0: no limit of its own */
-    int64_t idle_ns, request_time_ns, deadline_ns;    /* the last: of a worker's request */
-    uint64_t min_rate;                                /* bytes per second */
+    /* per_address 0: no limit of its own. Beyond them 16 connections more, of a second each, are
+     * taken for routes that are spare, and answered 503 on others */
+    uint64_t connections, per_address;
+    int64_t idle_ns, request_time_ns, deadline_ns; /* the last: of a worker's request */
+    uint64_t min_rate;                             /* bytes per second */
 };
 
 /* Serve. errors: the event loop could not be started. */

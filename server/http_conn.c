@@ -40,6 +40,19 @@ static bool is_busy(enum http_conn_state s)
     return s == HTTP_CONN_WAITING || s == HTTP_CONN_QUERY || s == HTTP_CONN_ANSWERING;
 }
 
+/* Has this address, or have all, as many connections as they may? */
+static bool is_full_locked(const struct http *h, const struct in6_addr *a, uint64_t *ret_same)
+{
+    *ret_same = 0;
+    if (h->n_conn >= h->conf.connections)
+        return true;
+    if (!h->conf.per_address)
+        return false;
+    for (const struct http_conn *c = h->conn; c; c = c->next)
+        *ret_same += !c->spare && IN6_ARE_ADDR_EQUAL(&c->addr, a) ? 1 : 0;
+    return *ret_same >= h->conf.per_address;
+}
+
 bool http_conn_allowed(struct http *h, const struct sockaddr *sa)
 {
     struct in6_addr a = addr_of(sa);
@@ -47,12 +60,7 @@ bool http_conn_allowed(struct http *h, const struct sockaddr *sa)
     bool ok;
 
     mutex_lock(&h->mu);
-    ok = h->n_conn < h->conf.connections;
-    if (ok && h->conf.per_address) {
-        for (const struct http_conn *c = h->conn; c; c = c->next)
-            same += IN6_ARE_ADDR_EQUAL(&c->addr, &a) ? 1 : 0;
-        ok = same < h->conf.per_address;
-    }
+    ok = !is_full_locked(h, &a, &same) || h->n_spare < HTTP_SPARE;
     mutex_unlock(&h->mu);
     if (!ok) {
         atomic_fetch_add(&h->refused.too_many_connections, 1);
@@ -76,17 +84,20 @@ static uint64_t bytes_received(int fd)
 struct http_conn *http_conn_new(struct http *h, int fd, const struct sockaddr *sa)
 {
     struct http_conn *c = xcalloc(1, sizeof *c);
+    uint64_t same;
 
     c->magic = HTTP_CONN_MAGIC;
     c->fd = fd;
     c->addr = addr_of(sa);
-    c->since = mono_now();
+    c->accepted = c->since = mono_now();
     mutex_lock(&h->mu);
+    c->spare = is_full_locked(h, &c->addr, &same);
     c->next = h->conn;
     if (c->next)
         c->next->prev = c;
     h->conn = c;
-    h->n_conn++;
+    h->n_conn += !c->spare;
+    h->n_spare += c->spare;
     mutex_unlock(&h->mu);
     return c;
 }
@@ -101,7 +112,8 @@ void http_conn_free(struct http *h, struct http_conn *c)
         h->conn = c->next;
     if (c->next)
         c->next->prev = c->prev;
-    h->n_conn--;
+    h->n_conn -= !c->spare;
+    h->n_spare -= c->spare;
     h->n_query -= c->state == HTTP_CONN_QUERY;
     h->n_busy -= is_busy(c->state);
     cond_broadcast(&h->drained);
@@ -143,6 +155,8 @@ static bool is_late(const struct http *h, struct http_conn *c, mono_ns now)
 {
     int64_t age = now.v - c->since.v;
 
+    if (c->spare && now.v - c->accepted.v > HTTP_SPARE_NS)
+        return true;
     switch (c->state) {
     case HTTP_CONN_IDLE:
         if (bytes_received(c->fd) > c->mark) { /* a request line is on its way */

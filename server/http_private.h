@@ -23,8 +23,10 @@ enum {
     HTTP_CONN_MAGIC = 0x636f6e6e,
     HTTP_REQ_MAGIC = 0x72657175,
     HTTP_DISCARD_FACTOR = 4, /* of its limit: so much of a refused body is read and thrown away */
+    HTTP_SPARE = 16,         /* connections beyond the limits, for routes that are spare */
 };
 #define HTTP_DISCARD_NS (2 * NS_PER_S)
+#define HTTP_SPARE_NS   NS_PER_S /* a spare connection's whole life */
 
 enum http_conn_state {
     HTTP_CONN_IDLE = 0,  /* between requests, or in the first bytes of one */
@@ -42,6 +44,8 @@ struct http_conn {
     enum http_conn_state state;
     mono_ns since;        /* of the state; of ANSWERING and RECEIVING: start of counting time */
     uint64_t bytes;       /* received or to send, in this state */
+    bool spare;           /* beyond a limit: short, and for few routes */
+    mono_ns accepted;     /* set of a spare one */
     bool cut;             /* when last looked at: inside a request, and nothing more will come */
     uint64_t mark;        /* bytes the kernel had received when the connection became idle */
     struct http_req *req; /* of it, NULL while idle */
@@ -86,7 +90,8 @@ struct http {
     struct mutex mu;
     struct cond wake, drained; /* sweeper: something to watch; stop: nothing suspended any more */
     struct http_conn *conn;
-    uint64_t n_conn, n_query, n_busy; /* connections; QUERY; QUERY, WAITING or ANSWERING */
+    /* connections without spare ones; spare ones; QUERY; QUERY, WAITING or ANSWERING */
+    uint64_t n_conn, n_spare, n_query, n_busy;
     bool sweeper_stop;
     pthread_t sweeper;
     bool sweeper_runs;
@@ -102,7 +107,7 @@ struct http {
 
 /* ---- http_conn.c --------------------------------------------------------------------------- */
 
-/* May this peer connect? Counts refusals. */
+/* May this peer connect, if only with a spare connection? Counts refusals. */
 bool http_conn_allowed(struct http *h, const struct sockaddr *sa);
 struct http_conn *http_conn_new(struct http *h, int fd, const struct sockaddr *sa);
 void http_conn_free(struct http *h, struct http_conn *c);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The way of one batch: inflate to a cap, decode into an arena, append, answer when the store calls
- * back. Nothing here waits: what a request needs lives in struct job until then.
+ * back. Nothing here waits for the store: what a request needs lives in struct job until then.
+ * There are more event threads than CPUs, so decoding, which is all CPU and memory, waits for its
+ * turn.
  *
  * Memory is taken from the pool of all requests before it is allocated. How much a body will need
  * is not known before it is decoded, so a first guess is taken, and GROWTH times as much, up to the
@@ -23,6 +25,7 @@
 #include "server/ingest_loss.h"
 #include "server/ingest_private.h"
 #include "server/ingest_rate.h"
+#include "server/ingest_source.h"
 #include "server/msg.h"
 #include "server/pool.h"
 
@@ -39,11 +42,15 @@ struct ingest {
     struct ingest_conf conf;
     struct rate *rate;
     struct loss_table *losses;
+    struct source_table *sources;
     struct store *_Atomic store;
     _Atomic int state; /* enum store_state when last looked at */
     _Atomic int64_t state_at;
     struct mutex mu;
     struct ingest_stats stats;
+    struct mutex turn_mu;
+    struct cond turn;
+    uint32_t decoding;
 };
 
 struct job {
@@ -66,8 +73,11 @@ struct ingest *ingest_new(const struct ingest_conf *conf)
     g->conf = *conf;
     g->rate = rate_new(conf->rate, conf->burst);
     g->losses = loss_table_new();
+    g->sources = source_table_new();
     atomic_store(&g->state, STORE_OK);
     mutex_init(&g->mu);
+    mutex_init(&g->turn_mu);
+    cond_init(&g->turn);
     return g;
 }
 
@@ -77,7 +87,10 @@ struct ingest *ingest_free(struct ingest *g)
         return NULL;
     rate_free(g->rate);
     loss_table_free(g->losses);
+    source_table_free(g->sources);
     mutex_deinit(&g->mu);
+    mutex_deinit(&g->turn_mu);
+    cond_deinit(&g->turn);
     free(g);
     return NULL;
 }
@@ -157,6 +170,11 @@ static void count_stored(struct ingest *g, const struct job *j)
 struct loss_table *ingest_losses(struct ingest *g)
 {
     return g->losses;
+}
+
+struct source_table *ingest_sources(struct ingest *g)
+{
+    return g->sources;
 }
 
 void ingest_stats(struct ingest *g, struct ingest_stats *ret)
@@ -253,6 +271,7 @@ static void reply_ok(struct job *j, bool duplicate, uint64_t lsn)
     if (!duplicate) {
         count_stored(j->g, j);
         loss_table_add(j->g->losses, &j->batch);
+        source_table_set(j->g->sources, &j->batch);
     }
     ingest_count(j->g, 200, duplicate ? "duplicate" : NULL);
 }
@@ -614,6 +633,24 @@ static bool job_prepare(struct job *j, struct str *ret_payload)
     return ok;
 }
 
+static bool job_prepare_in_turn(struct job *j, struct str *ret_payload)
+{
+    struct ingest *g = j->g;
+    bool ok;
+
+    mutex_lock(&g->turn_mu);
+    while (g->conf.decoders && g->decoding == g->conf.decoders)
+        cond_wait(&g->turn, &g->turn_mu);
+    g->decoding++;
+    mutex_unlock(&g->turn_mu);
+    ok = job_prepare(j, ret_payload);
+    mutex_lock(&g->turn_mu);
+    g->decoding--;
+    cond_signal(&g->turn);
+    mutex_unlock(&g->turn_mu);
+    return ok;
+}
+
 static void on_append(void *ctx, int r, uint64_t lsn, const struct err *err)
 {
     struct job *j = ctx;
@@ -629,7 +666,7 @@ void ingest_batch(struct ingest *g, const struct msg_request *q, struct msg_repl
     struct str payload = {NULL, 0};
 
     *j = (struct job){.g = g, .q = q, .r = r, .done = done, .ctx = ctx};
-    if (job_prepare(j, &payload))
+    if (job_prepare_in_turn(j, &payload))
         store_append(atomic_load(&g->store), &j->batch, payload, on_append, j);
     else
         job_done(j);

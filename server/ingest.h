@@ -27,6 +27,7 @@ struct ingest_conf {
     struct wire_limits limits;
     uint64_t rate, burst; /* inflated bytes of one sender, per second and at once; rate 0: none */
     struct pool *pool;    /* memory of inflated bodies and arenas of all requests; borrowed */
+    uint32_t decoders;    /* batches decoded at once, others wait their turn; 0: no limit */
 };
 
 struct ingest *ingest_new(const struct ingest_conf *conf);
@@ -84,3 +85,7 @@ void ingest_stats(struct ingest *g, struct ingest_stats *ret);
 struct loss_table;
 /* What agents said they lost; lives as long as g. */
 struct loss_table *ingest_losses(struct ingest *g);
+
+struct source_table;
+/* What agents last said of their sources; lives as long as g. */
+struct source_table *ingest_sources(struct ingest *g);

@@ -9,6 +9,7 @@
 #include "server/http.h"
 #include "server/ingest.h"
 #include "server/ingest_loss.h"
+#include "server/ingest_source.h"
 #include "server/msg.h"
 #include "server/pool.h"
 #include "server/work.h"
@@ -82,6 +83,16 @@ static void put_loss(void *ctx, const uint8_t *agent, const char *type, const ch
     buf_printf(b, "\",type=\"%s\",reason=\"%s\"} %" PRIu64 "\n", type, reason, n);
 }
 
+static void put_source(void *ctx, const uint8_t agent[16], const char *type, bool ok)
+{
+    struct buf *b = ctx;
+
+    buf_cstr(b, "strata_source_ok{agent=\"");
+    for (size_t i = 0; i < 16; i++)
+        buf_printf(b, "%02x", agent[i]);
+    buf_printf(b, "\",source=\"%s\"} %d\n", type, ok);
+}
+
 static void put_ingest(const struct metrics *m, struct buf *b)
 {
     struct ingest_stats s;
@@ -107,6 +118,8 @@ static void put_ingest(const struct metrics *m, struct buf *b)
                    s.reason[i].name, s.reason[i].n);
     head(b, "strata_agent_lost_total", "counter", "observations that agents said they lost");
     loss_table_each(ingest_losses(m->ingest), put_loss, b);
+    head(b, "strata_source_ok", "gauge", "1 where an agent last said that this source delivers");
+    source_table_each(ingest_sources(m->ingest), put_source, b);
 }
 
 /* What of a sample was cut or folded, its weight kept: names and labels at the door, stacks and
@@ -129,6 +142,23 @@ static void put_quality(const struct metrics *m, const struct store_stats *s, st
     PUT("service_missing", s->service_missing);
     PUT("attr_overflow", s->attr_overflow);
 #undef PUT
+}
+
+static void put_commits(const struct store_stats *s, struct buf *b)
+{
+    uint64_t sum = 0;
+
+    head(b, "strata_journal_commit_seconds", "histogram", "time of a group commit, to the disk");
+    for (uint32_t k = 0; k <= STORE_COMMIT_BUCKETS; k++) {
+        sum += s->commit_bucket[k];
+        buf_cstr(b, "strata_journal_commit_seconds_bucket{le=\"");
+        if (k < STORE_COMMIT_BUCKETS)
+            buf_printf(b, "%g\"} %" PRIu64 "\n", store_commit_bucket_s[k], sum);
+        else
+            buf_printf(b, "+Inf\"} %" PRIu64 "\n", sum);
+    }
+    buf_printf(b, "strata_journal_commit_seconds_sum %.9f\n", (double)s->commit_ns / 1e9);
+    buf_printf(b, "strata_journal_commit_seconds_count %" PRIu64 "\n", sum);
 }
 
 static void put_store(const struct store_stats *s, struct buf *b)
@@ -231,6 +261,7 @@ void metrics_handle(const struct metrics *m, struct msg_reply *r)
     if (m->store) {
         store_stats(m->store, &stats);
         put_store(&stats, b);
+        put_commits(&stats, b);
         put_agents(m->store, b);
     }
     put_quality(m, m->store ? &stats : NULL, b);

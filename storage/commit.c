@@ -25,6 +25,9 @@
 #define FAILURES_NS  (60 * NS_PER_S)
 #define NEXT_WAIT_NS (5 * NS_PER_S)
 
+const double store_commit_bucket_s[STORE_COMMIT_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01,
+                                                            0.025,  0.05,  0.1,    0.5,   1};
+
 void append_push(struct append_list *l, struct append *a)
 {
     if (!l->head)
@@ -145,10 +148,22 @@ static void on_failure(struct store *s, int r)
     s->last_failure = now;
 }
 
+static void count_commit(struct store *s, int64_t ns)
+{
+    uint32_t b = 0;
+
+    while (b < STORE_COMMIT_BUCKETS && (double)ns / 1e9 > store_commit_bucket_s[b])
+        b++;
+    atomic_fetch_add(&s->commit_bucket[b], 1);
+    atomic_fetch_add(&s->commit_ns, (uint64_t)ns);
+    atomic_fetch_add(&s->commits, 1);
+}
+
 static int write_group(struct store *s, struct append *const *group, size_t n, struct err *err)
 {
     struct journal_row *row = s->row;
     uint64_t bytes = 0;
+    mono_ns begun;
     int r;
 
     if (atomic_load(&s->state) == STORE_READ_ONLY)
@@ -173,6 +188,7 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
         memcpy(row[i].boot, group[i]->boot, 16);
         bytes += group[i]->payload.n;
     }
+    begun = mono_now();
     r = journal_commit(s->current, row, n, s->acked_lsn, err);
     s->next_lsn += n;
     if (r == 0 && !journal_there(s->current, s->journal_fd)) {
@@ -185,7 +201,7 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
     }
     s->acked_lsn = s->next_lsn - 1;
     acked_write(s->acked_fd, s->acked_lsn);
-    atomic_fetch_add(&s->commits, 1);
+    count_commit(s, mono_now().v - begun.v);
     atomic_fetch_add(&s->journal_total, bytes);
     return 0;
 }

@@ -471,7 +471,10 @@ void store_stats(struct store *s, struct store_stats *ret)
         .service_missing = atomic_load(&n->service_missing),
         .attr_overflow = atomic_load(&n->attr_overflow),
         .replay_failed = atomic_load(&s->replay_failed),
+        .commit_ns = atomic_load(&s->commit_ns),
     };
+    for (uint32_t i = 0; i <= STORE_COMMIT_BUCKETS; i++)
+        ret->commit_bucket[i] = atomic_load(&s->commit_bucket[i]);
     for (uint32_t i = 0; i < atomic_load_explicit(&v->epoch->n_trie, memory_order_acquire); i++)
         ret->nodes += atomic_load_explicit(&epoch_trie_at(v->epoch, i)->n, memory_order_acquire);
     if (t0 <= t1) {

@@ -96,6 +96,7 @@ struct store {
     _Atomic(const char *) state_why;
     _Atomic uint64_t journal_total, batches, duplicates, commits, commit_failures, dict_misses,
         replay_failed, disk_free;
+    _Atomic uint64_t commit_bucket[STORE_COMMIT_BUCKETS + 1], commit_ns;
     _Atomic uint32_t scan_threads;
     uint32_t n_lost; /* damage found at start; fixed from then on */
     struct store_lost *lost;

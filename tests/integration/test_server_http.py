@@ -301,7 +301,11 @@ class Slow(unittest.TestCase):
                 c.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 self.assertIn(b"200 OK", c.recv(4096))
             c = s.connect()
-            self.assertEqual(c.recv(1), b"")
+            c.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertIn(b"503 ", c.recv(4096))
+            # whether it lives can be asked all the same
+            self.assertEqual(s.get("/healthz").status, 200)
+            self.assertEqual(s.get("/readyz").status, 200)
             for c in [c, *held]:
                 c.close()
             time.sleep(0.2)

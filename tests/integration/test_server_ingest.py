@@ -48,6 +48,19 @@ class Batches(unittest.TestCase):
         self.assertEqual(m['strata_ingest_samples_total{type="cpu"}'], 2)
         lost = f'strata_agent_lost_total{{agent="{b.agent.hex()}",type="cpu",reason="ring_full"}}'
         self.assertEqual(m[lost], 2)
+        source = f'strata_source_ok{{agent="{b.agent.hex()}",source="cpu"}}'
+        self.assertEqual(m[source], 1)
+        self.assertGreaterEqual(m["strata_journal_commit_seconds_count"], 1)
+        self.assertEqual(m["strata_journal_commit_seconds_count"],
+                         m['strata_store_total{event="commits"}'])
+        self.assertEqual(m["strata_journal_commit_seconds_count"],
+                         m['strata_journal_commit_seconds_bucket{le="+Inf"}'])
+        # the newest word counts
+        b = sb.Batch(agent=b.agent, boot=b.boot, seq=b.seq + 1)
+        b.stream("cpu", now, now + 10 * S, period=10**7, state="refused", why="no rights",
+                 labels={"service": "demo"})
+        self.assertEqual(self.post(b)["status"], "stored")
+        self.assertEqual(self.server.metrics()[source], 0)
 
     def test_duplicate_and_conflict(self):
         b = one_batch()

@@ -62,6 +62,16 @@ static void on_slow(void *ctx, const struct msg_request *q, struct msg_reply *r)
     r->fixed = STR("slow\n");
 }
 
+/* Holds its event thread up. */
+static void on_nap(void *ctx, const struct msg_request *q, struct msg_reply *r)
+{
+    (void)ctx, (void)q;
+    (void)usleep(300000);
+    r->status = 200;
+    r->content_type = "text/plain";
+    r->fixed = STR("awake\n");
+}
+
 struct later {
     struct msg_reply *r;
     size_t n;
@@ -106,21 +116,28 @@ static const struct http_route routes[] = {
     {.path = "/slow", .allow = "GET, HEAD", .run = HTTP_WORKER, .handle = on_slow},
     {.path = "/take", .allow = "POST", .body = HTTP_INGEST, .run = HTTP_ASYNC, .start = on_take},
     {.path = "/store", .allow = "GET, HEAD", .needs_store = true, .handle = on_echo},
+    {.path = "/alive", .allow = "GET, HEAD", .spare = true, .handle = on_echo},
+    {.path = "/nap", .allow = "GET, HEAD", .handle = on_nap},
 };
 
 /* ---- a client ------------------------------------------------------------------------------ */
 
-static int dial(void)
+static int dial_at(const struct listen_at *where)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     uint64_t port = 0;
 
-    assert_true(str_u64(str_c(strrchr(at.text, ':') + 1), &port));
+    assert_true(str_u64(str_c(strrchr(where->text, ':') + 1), &port));
     to.sin_port = htons((uint16_t)port);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
+}
+
+static int dial(void)
+{
+    return dial_at(&at);
 }
 
 static void say(int fd, const char *text)
@@ -426,58 +443,138 @@ static void test_slow_sender(void **state)
     (void)close(fd);
 }
 
+static void connections_are(uint64_t n)
+{
+    struct http_stats st;
+
+    http_stats(http, &st);
+    for (int ms = 0; ms < 5000 && st.connections != n; ms++) {
+        (void)usleep(1000);
+        http_stats(http, &st);
+    }
+    assert_int_equal(st.connections, n);
+}
+
+/* Six of one address; beyond them a request gets a word, and who asks for life an answer. */
 static void test_per_address(void **state)
 {
     int fd[8], refused = 0;
     struct http_stats before, after;
+    const char *p;
 
     (void)state;
     http_stats(http, &before);
     for (int i = 0; i < 8; i++) {
         fd[i] = dial();
         say(fd[i], "GET /echo HTTP/1.1\r\n" H "\r\n");
-        refused += hear(fd[i], 1000)[0] == '\0';
+        p = hear(fd[i], 1000);
+        if (strncmp(p, "HTTP/1.1 503 ", 13) != 0)
+            continue;
+        refused++;
+        expect(p, "\"code\":\"too_many_connections\"");
+        expect(p, "Connection: close");
     }
+    p = ask("GET /alive HTTP/1.1\r\n" H "\r\n");
+    expect(p, "HTTP/1.1 200 ");
+    expect(p, "Connection: close");
     for (int i = 0; i < 8; i++)
         (void)close(fd[i]);
     http_stats(http, &after);
     assert_int_equal(refused, 2);
     assert_int_equal(after.too_many_connections - before.too_many_connections, 2);
-    for (int ms = 0; ms < 1000 && after.connections; ms++) {
-        (void)usleep(1000);
-        http_stats(http, &after);
+    connections_are(0);
+}
+
+/* Spare connections are few, and held for a second only. */
+static void test_spare(void **state)
+{
+    int fd[6 + 16], last;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof fd / sizeof fd[0]; i++)
+        fd[i] = dial();
+    connections_are(sizeof fd / sizeof fd[0]);
+    last = dial();
+    assert_string_equal(hear(last, 1000), "");
+    (void)close(last);
+    connections_are(6);
+    expect(ask("GET /alive HTTP/1.1\r\n" H "\r\n"), "HTTP/1.1 200 ");
+    for (size_t i = 0; i < sizeof fd / sizeof fd[0]; i++)
+        (void)close(fd[i]);
+    connections_are(0);
+}
+
+static struct http_conf conf_with(const struct listen_at *where)
+{
+    return (struct http_conf){.listen_fd = where->fd,
+                              .threads = 2,
+                              .route = routes,
+                              .n_route = sizeof routes / sizeof routes[0],
+                              .ingest = &pool,
+                              .auth = auth,
+                              .work = work,
+                              .base_path = "/base",
+                              .hosts = "own.example",
+                              .ui_hash = "cafe",
+                              .header_max = 8 << 10,
+                              .uri_max = URI_MAX,
+                              .body_max = BODY_MAX,
+                              .form_max = 4096,
+                              .connections = 64,
+                              .per_address = 6,
+                              .idle_ns = 30 * NS_PER_S,
+                              .request_time_ns = NS_PER_S,
+                              .deadline_ns = 30 * NS_PER_S,
+                              .min_rate = 1 << 20};
+}
+
+/* While one thread naps 256 connections speak at once: twice as many events as the library asks
+ * for. All wait for their answer, so no other event will come. */
+static void test_all_at_once(void **state)
+{
+    struct listen_at where;
+    struct http_conf c;
+    struct http *many;
+    struct err err = {};
+    int fd[256], nap;
+
+    (void)state;
+    assert_ok(listen_open("127.0.0.1:0", true, &where, &err), &err);
+    c = conf_with(&where);
+    c.threads = 1;
+    c.connections = 300;
+    c.per_address = 0;
+    c.request_time_ns = 30 * NS_PER_S;
+    assert_ok(http_start(&c, &many, &err), &err);
+    nap = dial_at(&where);
+    for (size_t i = 0; i < 256; i++) { /* each is known to its thread */
+        fd[i] = dial_at(&where);
+        say(fd[i], "GET /echo?a=1 HTTP/1.1\r\n" H "\r\n");
+        expect(hear(fd[i], 3000), "a=1");
     }
-    assert_int_equal(after.connections, 0);
+    say(nap, "GET /nap HTTP/1.1\r\n" H "\r\n");
+    (void)usleep(50000);
+    for (size_t i = 0; i < 256; i++)
+        say(fd[i], "GET /echo?b=2 HTTP/1.1\r\n" H "\r\n");
+    for (size_t i = 0; i < 256; i++)
+        expect(hear(fd[i], 3000), "b=2");
+    expect(hear(nap, 3000), "awake");
+    for (size_t i = 0; i < 256; i++)
+        (void)close(fd[i]);
+    (void)close(nap);
+    assert_null(http_stop(many, 5 * NS_PER_S));
 }
 
 static int setup(void **state)
 {
     struct err err = {};
-    struct http_conf c = {.threads = 2,
-                          .route = routes,
-                          .n_route = sizeof routes / sizeof routes[0],
-                          .ingest = &pool,
-                          .base_path = "/base",
-                          .hosts = "own.example",
-                          .ui_hash = "cafe",
-                          .header_max = 8 << 10,
-                          .uri_max = URI_MAX,
-                          .body_max = BODY_MAX,
-                          .form_max = 4096,
-                          .connections = 64,
-                          .per_address = 6,
-                          .idle_ns = 30 * NS_PER_S,
-                          .request_time_ns = NS_PER_S,
-                          .deadline_ns = 30 * NS_PER_S,
-                          .min_rate = 1 << 20};
+    struct http_conf c;
 
     (void)state;
     assert_ok(auth_load("", &auth, &err), &err);
     assert_ok(listen_open("127.0.0.1:0", true, &at, &err), &err);
     assert_ok(work_start(2, 1, &work, &err), &err);
-    c.listen_fd = at.fd;
-    c.auth = auth;
-    c.work = work;
+    c = conf_with(&at);
     assert_ok(http_start(&c, &http, &err), &err);
     return 0;
 }
@@ -499,7 +596,8 @@ int main(void)
         cmocka_unit_test(test_async),       cmocka_unit_test(test_keep_alive),
         cmocka_unit_test(test_too_large),   cmocka_unit_test(test_pool),
         cmocka_unit_test(test_workers),     cmocka_unit_test(test_slow_sender),
-        cmocka_unit_test(test_per_address),
+        cmocka_unit_test(test_per_address), cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_all_at_once),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -186,6 +186,9 @@ struct block {
 /* The directory of cols. bytes must outlive *ret, which is large (50 KiB): not for the stack. */
 [[nodiscard]] int block_open(struct str bytes, struct block *ret, struct err *err);
 
+/* Some row's count is not 1. */
+bool block_has_counts(const struct block *b);
+
 /* Ms of the slice's first and last row. */
 static inline int64_t slice_first_ms(const struct block *b, const struct block_slice *s)
 {

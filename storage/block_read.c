@@ -104,6 +104,14 @@ static const struct block_cell *find(const struct block_slice *s, uint32_t id)
     return NULL;
 }
 
+bool block_has_counts(const struct block *b)
+{
+    for (uint32_t k = 0; k < b->n_slice; k++)
+        if (find(&b->slice[k], COL_COUNT))
+            return true;
+    return false;
+}
+
 static uint32_t raw_size(const struct block_slice *s, uint32_t id)
 {
     const struct block_cell *c = find(s, id);

@@ -8,8 +8,10 @@
 #include "base/hash.h"
 #include "storage/scan_private.h"
 
-/* Up to so many cells at once, each is an array over all nodes; beyond, a table of those met. */
+/* Up to so many cells at once may be an array over all nodes each; beyond, a table of those met. */
 #define DENSE_CELLS 4u
+#define DENSE_NODES 65536u /* always */
+#define DENSE_RATIO 16u    /* nodes per row, at most */
 
 static bool eq_cell(const void *entry, const void *key)
 {
@@ -28,15 +30,13 @@ static bool arrays(struct scan_worker *w, struct scan_cell *c, uint32_t room)
 {
     struct scan_cell old = *c;
 
-    c->count = arena_array(&w->mem, uint64_t, room);
-    c->sum = old.wide ? NULL : arena_array(&w->mem, int64_t, room);
-    c->wide = old.wide ? arena_array(&w->mem, unit_i128, room) : NULL;
+    c->sum = old.wide ? NULL : arena_array(&w->mem, struct sum_at, room);
+    c->wide = old.wide ? arena_array(&w->mem, struct sum_wide, room) : NULL;
     c->node = c->dense ? NULL : arena_array(&w->mem, uint32_t, room);
     c->var = old.var ? arena_array(&w->mem, double, room) : NULL;
-    if (!c->count || (!c->sum && !c->wide) || (!c->dense && !c->node) || (old.var && !c->var))
+    if ((!c->sum && !c->wide) || (!c->dense && !c->node) || (old.var && !c->var))
         return false;
     if (old.n > 0 && !c->dense) {
-        memcpy(c->count, old.count, old.n * sizeof *c->count);
         memcpy(c->node, old.node, old.n * sizeof *c->node);
         if (old.wide)
             memcpy(c->wide, old.wide, old.n * sizeof *c->wide);
@@ -49,6 +49,14 @@ static bool arrays(struct scan_worker *w, struct scan_cell *c, uint32_t room)
     return true;
 }
 
+/* An array over all nodes: where the rows are so many that most of them will be used. */
+static bool is_dense(const struct scan_worker *w)
+{
+    return w->sc->q->want == STORE_TOTALS ||
+           (w->cell.v.n <= DENSE_CELLS + 1 &&
+            (w->n_node <= DENSE_NODES || w->n_node / DENSE_RATIO <= w->rows));
+}
+
 static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell *key, uint64_t hash)
 {
     const struct store_query *q = w->sc->q;
@@ -58,7 +66,7 @@ static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell 
     if (!i)
         return NULL;
     *c = *key;
-    c->dense = q->want == STORE_TOTALS || w->cell.v.n <= DENSE_CELLS + 1;
+    c->dense = is_dense(w);
     map_init(&c->at, 0);
     TABLE(&w->cell, struct scan_cell_ref, i)->cell = c;
     if (!arrays(w, c, !c->dense ? 16 : q->want == STORE_TOTALS ? 1 : w->n_node))
@@ -81,6 +89,17 @@ static struct scan_cell *cell_of(struct scan_worker *w, const struct scan_cell *
     i = table_find(&w->cell, hash, key, eq_cell);
     w->last = i ? TABLE(&w->cell, struct scan_cell_ref, i)->cell : new_cell(w, key, hash);
     return w->last;
+}
+
+struct scan_cell *scan_cell_of(struct scan_worker *w, uint32_t side, uint32_t group,
+                               uint32_t bucket)
+{
+    const struct scan_cell key = {.side = side, .group = group, .bucket = bucket, .den = 1};
+    struct scan_cell *c = cell_of(w, &key);
+
+    if (!c)
+        (void)!short_of(w);
+    return c;
 }
 
 static bool place_of(struct scan_worker *w, struct scan_cell *c, uint32_t node, uint32_t *ret)
@@ -110,15 +129,31 @@ static bool place_of(struct scan_worker *w, struct scan_cell *c, uint32_t node, 
     return true;
 }
 
+bool scan_cell_place(struct scan_worker *w, struct scan_cell *c, uint32_t node, uint32_t *ret)
+{
+    return place_of(w, c, node, ret) || short_of(w) == 0;
+}
+
 static bool widen(struct scan_worker *w, struct scan_cell *c)
 {
-    c->wide = arena_array(&w->mem, unit_i128, c->room);
+    c->wide = arena_array(&w->mem, struct sum_wide, c->room);
     for (uint32_t i = 0; c->wide && i < c->n; i++)
-        c->wide[i] = c->sum[i];
+        c->wide[i] = (struct sum_wide){c->sum[i].sum, c->sum[i].count};
     return c->wide != NULL;
 }
 
-static bool add_var(struct scan_worker *w, struct scan_cell *c, uint32_t at, double var)
+int scan_cell_bound(struct scan_worker *w, struct scan_cell *c, unit_i128 sum, const void *key)
+{
+    if (c->bounded_for == key)
+        return 0;
+    c->bounded_for = key;
+    c->bound += sum;
+    if (c->wide || (!c->open && c->bound <= INT64_MAX))
+        return 0;
+    return widen(w, c) ? 0 : short_of(w);
+}
+
+bool scan_cell_var(struct scan_worker *w, struct scan_cell *c, uint32_t at, double var)
 {
     if (isnan(var)) {
         c->var_missing = true;
@@ -127,7 +162,7 @@ static bool add_var(struct scan_worker *w, struct scan_cell *c, uint32_t at, dou
     if (!c->var)
         c->var = arena_array(&w->mem, double, c->room);
     if (!c->var)
-        return false;
+        return short_of(w) == 0;
     c->var[at] += var;
     return true;
 }
@@ -139,21 +174,26 @@ int scan_cell_add(struct scan_worker *w, uint32_t side, uint32_t group, uint32_t
     struct scan_cell *c = cell_of(w, &key);
     uint32_t at;
 
-    if (!c || !place_of(w, c, row->node, &at) || !add_var(w, c, at, row->var))
+    if (!c || !place_of(w, c, row->node, &at))
         return short_of(w);
+    if (!scan_cell_var(w, c, at, row->var))
+        return w->err.code;
     c->count_unknown |= row->count == 0;
-    c->count[at] += row->count;
+    c->open = true;
     if (!c->wide) {
         int64_t sum;
 
-        if (value <= INT64_MAX && !__builtin_add_overflow(c->sum[at], (int64_t)value, &sum)) {
-            c->sum[at] = sum;
+        if (value == (int64_t)value &&
+            !__builtin_add_overflow(c->sum[at].sum, (int64_t)value, &sum)) {
+            c->sum[at].sum = sum;
+            c->sum[at].count += row->count;
             return 0;
         }
         if (!widen(w, c))
             return short_of(w);
     }
-    c->wide[at] += value;
+    c->wide[at].sum += value;
+    c->wide[at].count += row->count;
     return 0;
 }
 
@@ -166,21 +206,40 @@ static int by_node(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sparse: node << 32 | place, sorted. Dense: those that hold something. */
-static uint64_t *order(struct scan_worker *w, const struct scan_cell *c, uint32_t *ret_n)
+static bool is_zero(const struct scan_cell *c, uint32_t i)
 {
-    uint64_t *v = arena_array(&w->mem, uint64_t, c->n);
-    uint32_t n = 0;
+    return c->wide ? c->wide[i].count == 0 && c->wide[i].sum == 0
+                   : c->sum[i].count == 0 && c->sum[i].sum == 0;
+}
 
-    for (uint32_t i = 0; v && i < c->n; i++) {
-        if (c->dense && c->count[i] == 0 && (c->wide ? c->wide[i] == 0 : c->sum[i] == 0))
-            continue;
-        v[n++] = (uint64_t)(c->dense ? i : c->node[i]) << 32 | i;
-    }
-    if (v && !c->dense && n > 0)
-        qsort(v, n, sizeof *v, by_node);
+/* Places of those that hold something, by node; *ret_n of them. */
+static uint32_t *order(struct scan_worker *w, const struct scan_cell *c, uint32_t *ret_n)
+{
+    uint32_t n = 0, k = 0, *at;
+    uint64_t *v;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        n += !is_zero(c, i);
     *ret_n = n;
-    return v;
+    at = arena_array(&w->mem, uint32_t, n);
+    if (!at)
+        return NULL;
+    if (c->dense) {
+        for (uint32_t i = 0; k < n; i++) {
+            at[k] = i;
+            k += !is_zero(c, i);
+        }
+        return at;
+    }
+    v = arena_array(&w->mem, uint64_t, n);
+    for (uint32_t i = 0; v && i < c->n; i++)
+        if (!is_zero(c, i))
+            v[k++] = (uint64_t)c->node[i] << 32 | i;
+    if (v && n > 1)
+        qsort(v, n, sizeof *v, by_node);
+    for (uint32_t i = 0; v && i < n; i++)
+        at[i] = (uint32_t)v[i];
+    return v ? at : NULL;
 }
 
 static int emit(struct scan_worker *w, struct scan_cell *c)
@@ -192,7 +251,7 @@ static int emit(struct scan_worker *w, struct scan_cell *c)
                              .count_unknown = c->count_unknown,
                              .den_ms = c->den};
     uint32_t n;
-    uint64_t *at = order(w, c, &n);
+    const uint32_t *at = order(w, c, &n);
     uint32_t *node = arena_array(&w->mem, uint32_t, n);
     uint64_t *count = arena_array(&w->mem, uint64_t, n);
     int64_t *sum = c->wide ? NULL : arena_array(&w->mem, int64_t, n);
@@ -202,14 +261,14 @@ static int emit(struct scan_worker *w, struct scan_cell *c)
     if (!at || !node || !count || (!sum && !wide) || (c->var && !c->var_missing && !var))
         return short_of(w);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = (uint32_t)at[i];
+        uint32_t k = at[i];
 
-        node[i] = (uint32_t)(at[i] >> 32);
-        count[i] = c->count[k];
+        node[i] = c->dense ? k : c->node[k];
+        count[i] = wide ? c->wide[k].count : c->sum[k].count;
         if (wide)
-            wide[i] = c->wide[k];
+            wide[i] = c->wide[k].sum;
         else
-            sum[i] = c->sum[k];
+            sum[i] = c->sum[k].sum;
         if (var)
             var[i] = c->var[k];
     }

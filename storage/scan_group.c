@@ -5,6 +5,8 @@
 #include "base/hash.h"
 #include "storage/scan_private.h"
 
+#define GROUP_LOOK 64u /* series of a block that are compared */
+
 /* Number of a text in b->text; UINT32_MAX: memory is short. */
 static uint32_t number_of(struct scan *sc, struct scan_by *b, struct map *by_hash, struct str s)
 {
@@ -90,6 +92,7 @@ int scan_group_plan(struct scan *sc, struct err *err)
 
         vec_init(&b->text, sizeof(struct str));
         b->attr = attr_of(q->by[k]);
+        sc->by_attr |= b->attr != ATTR_NONE;
         if (b->attr == ATTR_NONE)
             ok = number_labels(sc, b, q->by[k]);
         else if (b->attr != ATTR_CPU)
@@ -227,4 +230,26 @@ int scan_group_of(struct scan_worker *w, const struct scan_row *row, uint32_t *r
     memcpy(e->num, num, sizeof num);
     e->out = *ret;
     return 0;
+}
+
+bool scan_group_one(const struct scan *sc, uint32_t svc, uint32_t smin, uint32_t smax)
+{
+    uint32_t lo, n;
+
+    if (sc->q->n_by == 0 || (!sc->by_attr && smin == smax))
+        return true;
+    if (sc->by_attr || svc >= sc->v->snap.svc || smax == UINT32_MAX)
+        return false;
+    lo = scan_series_from(sc, svc, smin);
+    n = scan_series_from(sc, svc, smax + 1) - lo;
+    if (n > GROUP_LOOK)
+        return false;
+    for (uint32_t k = 0; k < sc->q->n_by; k++) {
+        const uint32_t *num = sc->by[k].series;
+
+        for (uint32_t i = 1; i < n; i++)
+            if (num[sc->by_svc[lo + i]] != num[sc->by_svc[lo]])
+                return false;
+    }
+    return true;
 }

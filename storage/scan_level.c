@@ -23,7 +23,7 @@ static int64_t add_ns(int64_t t, int64_t step, uint32_t n)
     return r;
 }
 
-int64_t scan_edge(const struct scan *sc, const struct scan_side *side, uint32_t b)
+static int64_t edge(const struct scan *sc, const struct scan_side *side, uint32_t b)
 {
     if (b >= sc->n_bucket)
         return ms_floor(side->range.t1);
@@ -111,7 +111,7 @@ static uint32_t bucket_at(const struct scan *sc, const struct scan_side *side, i
     while (lo < hi) { /* the last bucket whose edge is at or before ms */
         uint32_t mid = lo + (hi - lo + 1) / 2;
 
-        if (scan_edge(sc, side, mid) <= ms)
+        if (edge(sc, side, mid) <= ms)
             lo = mid;
         else
             hi = mid - 1;
@@ -123,7 +123,7 @@ static void add_covered(const struct scan *sc, const struct scan_side *side, int
                         struct span x)
 {
     for (uint32_t b = bucket_at(sc, side, x.lo); b < sc->n_bucket && x.lo < x.hi; b++) {
-        int64_t end = scan_edge(sc, side, b + 1);
+        int64_t end = edge(sc, side, b + 1);
 
         end = end > x.hi || b + 1 == sc->n_bucket ? x.hi : end;
         if (end > x.lo) {
@@ -162,6 +162,29 @@ static int plan_average(struct scan *sc, struct scan_side *side, struct err *err
     return 0;
 }
 
+static int add_average(struct scan_worker *w, uint32_t s, const struct scan_row *row, int64_t lo,
+                       int64_t hi)
+{
+    const struct scan *sc = w->sc;
+    const struct scan_side *side = &sc->side[s];
+    uint32_t b = lo < side->lo ? 0 : bucket_at(sc, side, lo);
+
+    for (; b < sc->n_bucket; b++) {
+        int64_t from = edge(sc, side, b), to = edge(sc, side, b + 1);
+        int64_t den = side->den[(size_t)row->series * sc->n_bucket + b];
+
+        from = from < lo ? lo : from;
+        to = to > hi ? hi : to;
+        if (from >= hi)
+            break;
+        if (from >= to)
+            continue;
+        /* a row whose own labels its scope lacks is covered by its own reading at least */
+        TRY(scan_add(w, s, b, den > 0 ? den : to - from, row, (unit_i128)row->value * (to - from)));
+    }
+    return 0;
+}
+
 /* ---- now, at ------------------------------------------------------------------------------- */
 
 struct readings {
@@ -172,6 +195,9 @@ struct readings {
 static bool add_reading(struct scan *sc, struct readings *l, uint32_t source, uint32_t cover,
                         uint32_t bucket)
 {
+    const struct local_cover *c = VEC(&sc->o[source].local->cover, struct local_cover, cover);
+    struct scan_reading *e;
+
     if (l->n == l->room) {
         uint32_t room = l->room ? 2 * l->room : 64;
         struct scan_reading *v = arena_array(sc->tmp, struct scan_reading, room);
@@ -183,19 +209,66 @@ static bool add_reading(struct scan *sc, struct readings *l, uint32_t source, ui
         l->v = v;
         l->room = room;
     }
-    l->v[l->n++] = (struct scan_reading){source, cover, bucket};
+    e = &l->v[l->n++];
+    *e = (struct scan_reading){.source = source, .id = cover, .bucket = bucket};
+    if (sc->v->source[source].part) {
+        e->id = c->scope;
+        e->lo = ms_floor(c->t.t0);
+        e->hi = ms_floor(c->t.t1);
+    }
     return true;
 }
 
-static int by_cover(const void *a, const void *b)
+/* Order of readings, but for the bucket. */
+static int compare(const struct scan_reading *x, const struct scan_reading *y)
 {
-    const struct scan_reading *x = a, *y = b;
-
     if (x->source != y->source)
         return (x->source > y->source) - (x->source < y->source);
-    if (x->cover != y->cover)
-        return (x->cover > y->cover) - (x->cover < y->cover);
-    return (x->bucket > y->bucket) - (x->bucket < y->bucket);
+    if (x->id != y->id)
+        return (x->id > y->id) - (x->id < y->id);
+    if (x->lo != y->lo)
+        return (x->lo > y->lo) - (x->lo < y->lo);
+    return (x->hi > y->hi) - (x->hi < y->hi);
+}
+
+static int by_reading(const void *a, const void *b)
+{
+    const struct scan_reading *x = a, *y = b;
+    int r = compare(x, y);
+
+    return r ? r : (x->bucket > y->bucket) - (x->bucket < y->bucket);
+}
+
+static int add_readings(struct scan_worker *w, uint32_t s, const struct scan_row *row, uint32_t id,
+                        int64_t from, int64_t to)
+{
+    const struct scan_side *side = &w->sc->side[s];
+    struct scan_reading key = {.source = w->source, .id = id};
+    uint32_t lo = 0, hi = side->n_reading;
+
+    if (w->sc->v->source[w->source].part) {
+        key.lo = from;
+        key.hi = to;
+    }
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (compare(&side->reading[mid], &key) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < side->n_reading && compare(&side->reading[lo], &key) == 0; lo++)
+        TRY(scan_add(w, s, side->reading[lo].bucket, 1, row, row->value));
+    return 0;
+}
+
+int scan_level_add(struct scan_worker *w, uint32_t side, const struct scan_row *row, uint32_t id,
+                   int64_t lo, int64_t hi)
+{
+    if (w->sc->q->level == STORE_AVERAGE)
+        return add_average(w, side, row, lo, hi);
+    return add_readings(w, side, row, id, lo, hi);
 }
 
 /* The last reading of the scope that touches [t0, t1) ns. */
@@ -325,7 +398,7 @@ int scan_level_plan(struct scan *sc, struct scan_side *side, struct err *err)
         return err_set(err, -ENOTSUP, "level: peak is not kept");
     }
     if (l.n > 1)
-        qsort(l.v, l.n, sizeof *l.v, by_cover);
+        qsort(l.v, l.n, sizeof *l.v, by_reading);
     side->n_reading = l.n;
     side->reading = l.v;
     return 0;

@@ -472,6 +472,7 @@ void store_stats(struct store *s, struct store_stats *ret)
         .attr_overflow = atomic_load(&n->attr_overflow),
         .replay_failed = atomic_load(&s->replay_failed),
         .commit_ns = atomic_load(&s->commit_ns),
+        .damaged_blocks = atomic_load(&s->damaged_blocks),
     };
     for (uint32_t i = 0; i <= STORE_COMMIT_BUCKETS; i++)
         ret->commit_bucket[i] = atomic_load(&s->commit_bucket[i]);

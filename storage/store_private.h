@@ -98,6 +98,7 @@ struct store {
         replay_failed, disk_free;
     _Atomic uint64_t commit_bucket[STORE_COMMIT_BUCKETS + 1], commit_ns;
     _Atomic uint32_t scan_threads;
+    _Atomic uint64_t damaged_blocks;
     uint32_t n_lost; /* damage found at start; fixed from then on */
     struct store_lost *lost;
 };

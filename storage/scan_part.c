@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Parts, the cheapest way to each block, for each side of the question:
+ *   totals of the block row   nothing is read: all of the block is asked for, as one number
+ *   hsum                      all blocks of the (type, trie) are asked for whole
+ *   summary                   all of the block
+ *   columns                   the rest: scan_column.c
+ * What cannot be read is damage of its interval in the answer; the rest answers.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storage/scan_private.h"
+
+/* ---- the reader ---------------------------------------------------------------------------- */
+
+static struct scan_reader *reader_free(struct scan_reader *r)
+{
+    if (!r)
+        return NULL;
+    r->rows = part_rows_free(r->rows);
+    free(r->count);
+    free(r->key);
+    free(r);
+    return NULL;
+}
+
+static struct scan_reader *reader_new(void)
+{
+    struct scan_reader *r = mem_fail_now() ? NULL : calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    r->rows = part_rows_new();
+    r->count = calloc(RANK_MAX + RANK_SLACK, sizeof *r->count);
+    r->key = calloc(BLOCK_ROWS, sizeof *r->key);
+    return r->rows && r->count && r->key ? r : reader_free(r);
+}
+
+void scan_reader_free(struct scan_worker *w)
+{
+    w->reader = reader_free(w->reader);
+}
+
+int scan_reader_open(struct scan_worker *w, struct part *part)
+{
+    if (!w->reader)
+        w->reader = reader_new();
+    if (!w->reader)
+        return no_memory(&w->err);
+    return part_rows_enter(w->reader->rows, part, &w->err);
+}
+
+/* Memory and the question's own limits end the scan; anything else is damage. */
+static bool is_damage(int r)
+{
+    return r < 0 && r != -ENOMEM && r != -ECANCELED && r != -ETIMEDOUT;
+}
+
+int scan_block_failed(struct scan_worker *w, const struct scan_item *it, const struct part_block *b,
+                      int r)
+{
+    if (!is_damage(r))
+        return r;
+    atomic_fetch_add_explicit(&w->sc->v->s->damaged_blocks, 1, memory_order_relaxed);
+    return scan_damaged(w->sc, it->source, (struct interval){{b->m.t0}, {b->m.t1}}, &w->err);
+}
+
+/* ---- what of a block is asked for ---------------------------------------------------------- */
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* False: nothing. */
+static bool look_at(const struct scan_worker *w, struct scan_block *x)
+{
+    const struct scan *sc = w->sc;
+    const struct scan_side *side = &sc->side[x->side];
+    const struct block_meta *m = &x->b->m;
+    int64_t t0 = m->t0 / NS_PER_MS, t1 = m->t1 / NS_PER_MS;
+
+    if (!intervals_touch((struct interval){{m->t0}, {m->t1}}, side->range))
+        return false;
+    x->pick = scan_pick(sc, side, m->svc, m->smin, m->smax);
+    x->lo = max64(t0, side->lo);
+    x->hi = min64(t1, side->hi);
+    if (x->pick == SCAN_NONE || (sc->q->level == STORE_SUM && x->lo >= x->hi))
+        return false;
+    x->inside = t0 >= side->lo && t1 <= side->hi;
+    x->one_group = scan_group_one(sc, m->svc, m->smin, m->smax);
+    x->one_bucket =
+        sc->q->bucket_ns == 0 ||
+        (x->lo < x->hi && scan_bucket(sc, side, x->lo) == scan_bucket(sc, side, x->hi - 1));
+    return true;
+}
+
+/* Are its sums the answer? */
+static bool is_whole(const struct scan_worker *w, const struct scan_block *x)
+{
+    const struct scan_side *side = &w->sc->side[x->side];
+
+    return w->sc->q->level == STORE_SUM && x->inside && x->pick == SCAN_ALL && x->one_group &&
+           x->one_bucket && !side->sel.by_attr && !side->n_window &&
+           !(w->nodes && (x->b->m.flags & BLOCK_UNKNOWN)); /* unknown for which nodes? */
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+unit_i128 scan_block_bound(const struct block_meta *m)
+{
+    unit_i128 a = m->vmax, b = -(unit_i128)m->vmin;
+
+    return (a > b ? a : b) * m->n;
+}
+
+struct scan_cell *scan_block_cell(struct scan_worker *w, const struct scan_block *x)
+{
+    const struct scan_row row = {.series = x->b->m.smin};
+    struct scan_cell *c;
+    uint32_t group;
+
+    if (scan_group_of(w, &row, &group) < 0)
+        return NULL;
+    c = scan_cell_of(w, x->side, group, scan_bucket(w->sc, &w->sc->side[x->side], x->lo));
+    return c && scan_cell_bound(w, c, scan_block_bound(&x->b->m), x->b) == 0 ? c : NULL;
+}
+
+static int add_total(struct scan_worker *w, const struct scan_block *x)
+{
+    const struct block_meta *m = &x->b->m;
+    struct scan_cell *c = scan_block_cell(w, x);
+
+    if (!c)
+        return w->err.code;
+    c->count_unknown |= (m->flags & BLOCK_UNKNOWN) != 0;
+    c->var_missing = true;
+    if (c->wide) {
+        c->wide[0].count += m->count;
+        c->wide[0].sum += m->total;
+    } else {
+        c->sum[0].count += m->count;
+        c->sum[0].sum += (int64_t)m->total;
+    }
+    return 0;
+}
+
+/* One by one: a filter of nodes, one number of all, a table of nodes, variances. */
+static int add_entries(struct scan_worker *w, struct scan_cell *c, const struct summary *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint64_t count = s->count ? s->count[i] : s->freq[i];
+        unit_i128 sum = summary_sum(s, i);
+        uint32_t at;
+
+        if (!bit_get(w->nodes, s->node[i]))
+            continue;
+        if (!scan_cell_place(w, c, s->node[i], &at) ||
+            !scan_cell_var(w, c, at, s->var ? s->var[i] : (double)NAN))
+            return w->err.code;
+        if (c->wide) {
+            c->wide[at].count += count;
+            c->wide[at].sum += sum;
+        } else {
+            c->sum[at].count += count;
+            c->sum[at].sum += (int64_t)sum;
+        }
+    }
+    return 0;
+}
+
+static int add_summary(struct scan_worker *w, struct scan_cell *c, const struct summary *s,
+                       uint32_t flags)
+{
+    c->count_unknown |= (flags & BLOCK_UNKNOWN) != 0;
+    if (!c->dense || w->sc->q->want != STORE_STACKS || w->nodes || s->var)
+        return add_entries(w, c, s);
+    c->var_missing = true;
+    if (c->wide)
+        summary_add_wide(s, c->wide);
+    else
+        summary_add(s, c->sum);
+    return 0;
+}
+
+static int read_summary(struct scan_worker *w, const struct scan_block *x)
+{
+    struct part_rows *r;
+    struct scan_cell *c;
+    struct summary s;
+    struct str bytes;
+
+    TRY(scan_reader_open(w, x->it->part));
+    r = w->reader->rows;
+    TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
+    TRY(summary_open(r->coder, bytes, w->n_node, &s, &w->err));
+    c = scan_block_cell(w, x);
+    return c ? add_summary(w, c, &s, x->b->m.flags) : w->err.code;
+}
+
+/* ---- one block ----------------------------------------------------------------------------- */
+
+static int scan_block(struct scan_worker *w, const struct scan_block *x)
+{
+    if (!is_whole(w, x))
+        return scan_columns(w, x);
+    if (w->sc->q->want == STORE_TOTALS && !w->nodes && !(x->b->m.flags & BLOCK_VARIANCES))
+        return add_total(w, x);
+    return read_summary(w, x);
+}
+
+/* ---- hsum ---------------------------------------------------------------------------------- */
+
+/* The one that spans the whole period. */
+static const struct part_hsum *find_hsum(const struct scan_item *it)
+{
+    const struct part *p = it->part;
+    const struct block_meta *m = &it->block->m;
+    int64_t span = (p->info.period.t1.v - p->info.period.t0.v) / NS_PER_S;
+
+    for (uint32_t i = 0; i < p->n_hsum; i++) { /* few: only where there are several blocks */
+        const struct part_hsum *h = &p->hsum[i];
+
+        if (h->type == m->type && h->svc == m->svc && h->sub == m->sub && h->span == span &&
+            h->t0.v == p->info.period.t0.v)
+            return h;
+    }
+    return NULL;
+}
+
+/* Are all blocks asked for whole, in one cell? */
+static bool all_whole(struct scan_worker *w, const struct scan_item *it, uint32_t side,
+                      struct block_meta *ret)
+{
+    const struct scan *sc = w->sc;
+    struct scan_block x = {.it = it, .side = side};
+    uint32_t bucket = 0;
+
+    *ret = it->block->m;
+    ret->n = 0;
+    for (uint32_t i = 0; i < it->n_block; i++) {
+        const struct block_meta *m = &it->block[i].m;
+
+        x.b = &it->block[i];
+        if (!look_at(w, &x) || !is_whole(w, &x))
+            return false;
+        if (i > 0 && scan_bucket(sc, &sc->side[side], x.lo) != bucket)
+            return false;
+        bucket = scan_bucket(sc, &sc->side[side], x.lo);
+        ret->smin = m->smin < ret->smin ? m->smin : ret->smin;
+        ret->smax = m->smax > ret->smax ? m->smax : ret->smax;
+        ret->flags |= m->flags;
+    }
+    return scan_group_one(sc, ret->svc, ret->smin, ret->smax);
+}
+
+static unit_i128 bound_of(const struct scan_item *it)
+{
+    unit_i128 sum = 0;
+
+    for (uint32_t i = 0; i < it->n_block; i++)
+        sum += scan_block_bound(&it->block[i].m);
+    return sum;
+}
+
+/* True: added. False: there is none, or it cannot be read (w->err is cleared); or w->err says why
+ * the scan ends. */
+static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t side)
+{
+    const struct part_hsum *h = find_hsum(it);
+    const struct scan_row row = {.series = it->block->m.smin};
+    struct block_meta m;
+    struct scan_cell *c;
+    struct summary s;
+    struct str bytes;
+    uint32_t group;
+
+    if (!h || !all_whole(w, it, side, &m))
+        return false;
+    if (scan_reader_open(w, it->part) < 0 ||
+        part_hsum(w->reader->rows->handle, h, &bytes, &w->err) < 0 ||
+        summary_open(w->reader->rows->coder, bytes, w->n_node, &s, &w->err) < 0) {
+        if (is_damage(w->err.code))
+            w->err = (struct err){};
+        return false;
+    }
+    if (scan_group_of(w, &row, &group) < 0)
+        return false;
+    c = scan_cell_of(w, side, group,
+                     scan_bucket(w->sc, &w->sc->side[side],
+                                 max64(it->block->m.t0 / NS_PER_MS, w->sc->side[side].lo)));
+    return c && scan_cell_bound(w, c, bound_of(it), h) == 0 && add_summary(w, c, &s, m.flags) == 0;
+}
+
+/* ---- one part ------------------------------------------------------------------------------ */
+
+static bool wants_sums(const struct scan_worker *w, const struct scan_item *it)
+{
+    uint32_t flags = 0;
+
+    for (uint32_t i = 0; i < it->n_block; i++)
+        flags |= it->block[i].m.flags;
+    return w->sc->q->want == STORE_STACKS || w->nodes || (flags & BLOCK_VARIANCES);
+}
+
+static int scan_part_side(struct scan_worker *w, const struct scan_item *it, uint32_t side)
+{
+    struct scan_block x = {.it = it, .side = side};
+
+    if (it->n_block > 1 && wants_sums(w, it)) {
+        if (use_hsum(w, it, side))
+            return 0;
+        if (w->err.code)
+            return w->err.code;
+    }
+    for (uint32_t i = 0; i < it->n_block; i++) {
+        int r;
+
+        x.b = &it->block[i];
+        if (!look_at(w, &x))
+            continue;
+        TRY(scan_check(w));
+        r = scan_block(w, &x);
+        if (r < 0)
+            TRY(scan_block_failed(w, it, x.b, r));
+    }
+    return 0;
+}
+
+int scan_part(struct scan_worker *w, const struct scan_item *it)
+{
+    for (uint32_t s = 0; s < w->sc->q->n_side; s++)
+        TRY(scan_part_side(w, it, s));
+    return 0;
+}

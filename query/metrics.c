@@ -322,7 +322,7 @@ static void add_readings(struct filler *f, const struct store_metric *m)
 static void finish_number(struct line *l, enum query_metric_agg agg, uint32_t b)
 {
     if (agg == QUERY_METRIC_RATE && l->known[b]) {
-        l->num[b] = l->sum[b] / ((double)l->known[b] / 1e9);
+        l->num[b] = l->sum[b] / (double)l->known[b] * 1e9;
         l->status[b] = METRIC_OK;
     } else if (agg == QUERY_METRIC_AVG && l->count[b]) {
         l->num[b] = l->sum[b] / (double)l->count[b];

@@ -2,12 +2,12 @@
 /*
  * What does a store that takes samples cost in memory, and whom does it keep waiting?
  *
- *   head     the first rows of a workload in the head: bytes per sample with all id maps and the
- *            dictionary, by malloc's own count and by the store's
- *   query    flame graphs of single services, one after another, while 0, 200,000 and 1,000,000
- *            samples a second arrive in batches of 1,000 rows (200 senders); p50 and p99
- *   answer   20 MB/s as 600 batches of 32 KiB with 1,000 rows each, sealed every second: time until
- *            the answer, against the median of a lone commit of 64 KiB
+ *   head     bytes in memory, by malloc's own count: of a row whose stack is known, and of a node
+ * with its name and maps (the first rows of a workload, their rows taken off); R1 in all, as a row
+ * and its 0.461 nodes query    flame graphs of single services, one after another, while 0, 200,000
+ * and 1,000,000 samples a second arrive in batches of 1,000 rows (200 senders); p50 and p99 answer
+ * 20 MB/s as 600 batches of 32 KiB with 1,000 rows each, sealed every second: time until the
+ * answer, against the median of a lone commit of 64 KiB
  *
  * Batches come through store_append of this process: decoding is not in it (bench_http has it).
  * Prints value and quantiles lines; bench_store.py drives it.
@@ -42,6 +42,8 @@ enum {
     BIG = 32 << 10,
 };
 
+#define R1_NODES 0.461 /* nodes per sample, 10 M samples */
+
 static void value(const char *name, double v, const char *unit, uint64_t n)
 {
     (void)printf("value,%s,%.6g,%s,%" PRIu64 "\n", name, v, unit, n);
@@ -72,28 +74,6 @@ static uint64_t allocated(void)
     struct mallinfo2 m = mallinfo2();
 
     return m.uordblks + m.hblkhd;
-}
-
-/* What the loader itself holds must not count: it is there before and after. */
-static void head(struct bench *b, const struct options *o)
-{
-    const size_t rows = o->smoke ? 100000 : 1000000;
-    struct load_ask ask = {.rows_per_batch = ROWS, .to = 1};
-    struct store_stats s;
-    struct loaded n;
-    uint64_t before;
-
-    (void)bench_load(b, &ask);
-    before = allocated();
-    ask.to = rows < b->d.rows ? rows : b->d.rows;
-    n = bench_load(b, &ask);
-    store_stats(b->store, &s);
-    value("head_rows", (double)s.head_rows, "rows", n.rows);
-    value("head_malloc", ((double)allocated() - (double)before) / (double)s.head_rows,
-          "B per sample", s.head_rows);
-    value("head_store", (double)s.head_bytes / (double)s.head_rows, "B per sample", s.head_rows);
-    value("head_nodes_per_sample", (double)s.nodes / (double)s.head_rows, "nodes", s.nodes);
-    value("head_apply", n.append_cpu_ns / (double)n.rows, "ns per sample", n.rows);
 }
 
 /* ---- a stream in the background -------------------------------------------------------------- */
@@ -222,6 +202,58 @@ static void streams_close(struct stream *s)
     for (uint32_t i = 0; i < SENDERS; i++)
         stream_deinit(&s[i]);
     free(s);
+}
+
+/* ---- head ------------------------------------------------------------------------------------ */
+
+static uint64_t allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return m.uordblks + m.hblkhd;
+}
+
+/* Rows of senders whose nodes are all held. */
+static double row_bytes(struct bench *b, struct stream *s, uint32_t batches)
+{
+    uint64_t before = allocated();
+    struct err err = {};
+
+    for (uint32_t i = 0; i < batches; i++) {
+        struct stream *one = &s[i % SENDERS];
+
+        stream_next(one,
+                    (real_ns){b->hour.v + (DATA_SPAN_MS + (int64_t)one->seq * 1000) * NS_PER_MS},
+                    NS_PER_S, false);
+        if (store_append_wait(b->store, &one->batch, buf_view(&one->payload), NULL, &err) != 0)
+            bench_die("rows", &err);
+    }
+    return (double)(allocated() - before) / ((double)batches * ROWS);
+}
+
+static void head(struct bench *b, struct stream *s, const struct options *o)
+{
+    const size_t rows = o->smoke ? 100000 : 1000000;
+    struct load_ask ask = {.rows_per_batch = ROWS, .to = 1};
+    struct store_stats s0, s1;
+    struct loaded n;
+    uint64_t before;
+    double row = row_bytes(b, s, (uint32_t)(rows / ROWS)), node, bytes;
+
+    (void)bench_load(b, &ask); /* what the loader itself holds is there before and after */
+    store_stats(b->store, &s0);
+    before = allocated();
+    ask.to = rows < b->d.rows ? rows : b->d.rows;
+    n = bench_load(b, &ask);
+    bytes = (double)(allocated() - before);
+    store_stats(b->store, &s1);
+    node = (bytes - row * (double)n.rows) / (double)(s1.nodes - s0.nodes);
+    value("head_row", row, "B per sample", rows);
+    value("head_node", node, "B per node", s1.nodes - s0.nodes);
+    value("head_r1", row + R1_NODES * node, "B per sample", n.rows);
+    value("head_apply", n.append_cpu_ns / (double)n.rows, "ns per sample", n.rows);
+    if (s0.sealed_lsn != s1.sealed_lsn)
+        data_die("head: a seal came in between");
 }
 
 /* ---- query ----------------------------------------------------------------------------------- */
@@ -369,11 +401,11 @@ int main(int argc, char **argv)
         data_die("--data is missing: a folder of gen_profile");
     bench_open(&b, o.dir, o.data, 0);
     value("can_seal", bench_can_seal(), "flag", 1);
-    head(&b, &o);
+    s = streams_open(&b);
+    head(&b, s, &o);
     rest.to = b.d.rows < 2000000 ? b.d.rows : 2000000;
     (void)bench_load(&b, &rest);
     bench_seal(&b);
-    s = streams_open(&b);
     query(&b, s, &o);
     answer(&b, s, &o);
     bench_close(&b);

@@ -67,15 +67,6 @@ static void quantiles(const char *name, double *v, size_t n)
     (void)fflush(stdout);
 }
 
-/* ---- head ------------------------------------------------------------------------------------ */
-
-static uint64_t allocated(void)
-{
-    struct mallinfo2 m = mallinfo2();
-
-    return m.uordblks + m.hblkhd;
-}
-
 /* ---- a stream in the background -------------------------------------------------------------- */
 
 struct pump {

@@ -36,6 +36,10 @@ static int no_trie(struct scan_worker *w, const struct scan_task *t)
 {
     if (w->err.code == -ENOMEM)
         return w->err.code;
+    if (t->gang && w->no != 0) { /* worker 0 says it */
+        w->err = (struct err){};
+        return 0;
+    }
     if (w->err.code == 0)
         (void)!err_set(&w->err, -ENOENT, "no trie %u/%u/%u", t->trie.epoch, t->trie.svc,
                        t->trie.sub);
@@ -61,13 +65,18 @@ static int scan_one(struct scan_worker *w, const struct scan_task *t)
     w->trie = t->trie;
     w->rows = t->rows;
     w->n_node = atomic_load_explicit(&trie->n, memory_order_acquire);
-    w->nodes = sc->q->nodes ? sc->q->nodes(sc->q->nodes_ctx, w->no, w->trie) : NULL;
-    r = sc->q->want == STORE_ROWS ? scan_rows(w, t) : scan_sums(w, t);
+    w->nodes = NULL;
+    if (sc->q->nodes && (!t->gang || w->no == 0)) /* once per trie */
+        w->nodes = sc->q->nodes(sc->q->nodes_ctx, w->no, w->trie);
+    if (t->gang)
+        r = scan_gang_run(w, t->gang);
+    else
+        r = sc->q->want == STORE_ROWS ? scan_rows(w, t) : scan_sums(w, t);
     scan_cell_drop(w);
     return r;
 }
 
-static void failed(struct scan_worker *w, int r)
+void scan_failed(struct scan_worker *w, int r)
 {
     struct scan *sc = w->sc;
     int none = 0;
@@ -88,15 +97,19 @@ static void work(struct scan *sc, uint32_t no)
     if (!table_init(&w.cell, &w.pool, sizeof(struct scan_cell_ref)) ||
         !table_init(&w.group, &w.pool, sizeof(struct scan_group)))
         r = no_memory(&w.err);
+    for (uint32_t i = 0; r == 0 && i < sc->n_gang; i++)
+        r = scan_one(&w, &sc->task[i]);
     while (r == 0) {
-        uint32_t i = atomic_fetch_add(&sc->next, 1);
+        uint32_t i = sc->n_gang + atomic_fetch_add(&sc->next, 1);
 
         if (i >= sc->n_task)
             break;
         r = scan_one(&w, &sc->task[i]);
     }
     if (r < 0)
-        failed(&w, r);
+        scan_failed(&w, r);
+    for (uint32_t i = 0; no == 0 && i < sc->n_gang; i++)
+        scan_gang_end(sc, sc->task[i].gang);
     scan_reader_free(&w);
     table_deinit(&w.cell, &w.pool);
     table_deinit(&w.group, &w.pool);
@@ -120,6 +133,18 @@ static void *extra_main(void *arg)
     return NULL;
 }
 
+/* Tries that are more than a worker's share are read by all. Those with most rows come first. */
+static void make_gangs(struct scan *sc, uint64_t rows, uint32_t workers)
+{
+    while (workers > 1 && sc->q->want != STORE_ROWS && sc->n_gang < sc->n_task) {
+        struct scan_task *t = &sc->task[sc->n_gang];
+
+        if (t->rows <= rows / workers + rows / 8 || !scan_gang_new(sc, t, workers))
+            break;
+        sc->n_gang++;
+    }
+}
+
 /* The calling thread is worker 0; others help as far as the store's number of them allows. */
 static void run(struct scan *sc, uint64_t rows)
 {
@@ -128,8 +153,9 @@ static void run(struct scan *sc, uint64_t rows)
     struct extra *e = NULL;
     uint32_t n = 0;
 
-    want = want > sc->n_task ? sc->n_task : want;
     want = want > s->conf.workers ? s->conf.workers : want;
+    make_gangs(sc, rows, (uint32_t)want);
+    want = sc->n_gang == 0 && want > sc->n_task ? sc->n_task : want;
     if (want > 1)
         e = arena_calloc(sc->tmp, want, sizeof *e);
     sc->mem_max /= want ? want : 1;
@@ -181,6 +207,8 @@ int store_scan(struct store_view *v, const struct store_query *q, const struct s
     }
     if (r == 0)
         r = scan_answer(&sc, ret, err);
+    for (uint32_t i = 0; i < sc.n_gang; i++)
+        scan_gang_free(&sc.task[i]);
     scan_group_free(&sc);
     vec_deinit(&sc.damage, &sc.pool);
     mutex_deinit(&sc.mu);

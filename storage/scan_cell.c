@@ -65,7 +65,8 @@ static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell 
 
     if (!i)
         return NULL;
-    *c = *key;
+    *c = (struct scan_cell){
+        .side = key->side, .group = key->group, .bucket = key->bucket, .den = key->den};
     c->dense = is_dense(w);
     map_init(&c->at, 0);
     TABLE(&w->cell, struct scan_cell_ref, i)->cell = c;
@@ -167,6 +168,25 @@ bool scan_cell_var(struct scan_worker *w, struct scan_cell *c, uint32_t at, doub
     return true;
 }
 
+static bool add_at(struct scan_worker *w, struct scan_cell *c, uint32_t at, uint64_t count,
+                   unit_i128 sum)
+{
+    int64_t narrow;
+
+    if (!c->wide) {
+        if (sum == (int64_t)sum && !__builtin_add_overflow(c->sum[at].sum, (int64_t)sum, &narrow)) {
+            c->sum[at].sum = narrow;
+            c->sum[at].count += count;
+            return true;
+        }
+        if (!widen(w, c))
+            return false;
+    }
+    c->wide[at].sum += sum;
+    c->wide[at].count += count;
+    return true;
+}
+
 int scan_cell_add(struct scan_worker *w, uint32_t side, uint32_t group, uint32_t bucket,
                   int64_t den, const struct scan_row *row, unit_i128 value)
 {
@@ -180,20 +200,39 @@ int scan_cell_add(struct scan_worker *w, uint32_t side, uint32_t group, uint32_t
         return w->err.code;
     c->count_unknown |= row->count == 0;
     c->open = true;
-    if (!c->wide) {
-        int64_t sum;
+    return add_at(w, c, at, row->count, value) ? 0 : short_of(w);
+}
 
-        if (value == (int64_t)value &&
-            !__builtin_add_overflow(c->sum[at].sum, (int64_t)value, &sum)) {
-            c->sum[at].sum = sum;
-            c->sum[at].count += row->count;
-            return 0;
-        }
-        if (!widen(w, c))
+/* ---- merging ------------------------------------------------------------------------------- */
+
+static int merge_cell(struct scan_worker *w, const struct scan_cell *from)
+{
+    struct scan_cell *c = cell_of(w, from);
+
+    if (!c)
+        return short_of(w);
+    c->count_unknown |= from->count_unknown;
+    c->var_missing |= from->var_missing;
+    c->open = true;
+    for (uint32_t i = 0; i < from->n; i++) {
+        uint64_t count = from->wide ? from->wide[i].count : from->sum[i].count;
+        unit_i128 sum = from->wide ? from->wide[i].sum : from->sum[i].sum;
+        uint32_t at;
+
+        if (count == 0 && sum == 0)
+            continue;
+        if (!place_of(w, c, from->dense ? i : from->node[i], &at) || !add_at(w, c, at, count, sum))
             return short_of(w);
+        if (from->var && !scan_cell_var(w, c, at, from->var[i]))
+            return w->err.code;
     }
-    c->wide[at].sum += value;
-    c->wide[at].count += row->count;
+    return 0;
+}
+
+int scan_cell_merge(struct scan_worker *w, const struct scan_worker *from)
+{
+    for (uint32_t i = 1; i < from->cell.v.n; i++)
+        TRY(merge_cell(w, TABLE(&from->cell, struct scan_cell_ref, i)->cell));
     return 0;
 }
 

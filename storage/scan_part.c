@@ -80,9 +80,8 @@ static int64_t min64(int64_t a, int64_t b)
 }
 
 /* False: nothing. */
-static bool look_at(const struct scan_worker *w, struct scan_block *x)
+static bool look_at(const struct scan *sc, struct scan_block *x)
 {
-    const struct scan *sc = w->sc;
     const struct scan_side *side = &sc->side[x->side];
     const struct block_meta *m = &x->b->m;
     int64_t t0 = m->t0 / NS_PER_MS, t1 = m->t1 / NS_PER_MS;
@@ -103,13 +102,13 @@ static bool look_at(const struct scan_worker *w, struct scan_block *x)
 }
 
 /* Are its sums the answer? */
-static bool is_whole(const struct scan_worker *w, const struct scan_block *x)
+static bool is_whole(const struct scan *sc, const uint64_t *nodes, const struct scan_block *x)
 {
-    const struct scan_side *side = &w->sc->side[x->side];
+    const struct scan_side *side = &sc->side[x->side];
 
-    return w->sc->q->level == STORE_SUM && x->inside && x->pick == SCAN_ALL && x->one_group &&
+    return sc->q->level == STORE_SUM && x->inside && x->pick == SCAN_ALL && x->one_group &&
            x->one_bucket && !side->sel.by_attr && !side->n_window &&
-           !(w->nodes && (x->b->m.flags & BLOCK_UNKNOWN)); /* unknown for which nodes? */
+           !(nodes && (x->b->m.flags & BLOCK_UNKNOWN)); /* unknown for which nodes? */
 }
 
 /* ---- sums ---------------------------------------------------------------------------------- */
@@ -209,7 +208,7 @@ static int read_summary(struct scan_worker *w, const struct scan_block *x)
 
 static int scan_block(struct scan_worker *w, const struct scan_block *x)
 {
-    if (!is_whole(w, x))
+    if (!is_whole(w->sc, w->nodes, x))
         return scan_columns(w, x);
     if (w->sc->q->want == STORE_TOTALS && !w->nodes && !(x->b->m.flags & BLOCK_VARIANCES))
         return add_total(w, x);
@@ -236,10 +235,9 @@ static const struct part_hsum *find_hsum(const struct scan_item *it)
 }
 
 /* Are all blocks asked for whole, in one cell? */
-static bool all_whole(struct scan_worker *w, const struct scan_item *it, uint32_t side,
-                      struct block_meta *ret)
+static bool all_whole(const struct scan *sc, const uint64_t *nodes, const struct scan_item *it,
+                      uint32_t side, struct block_meta *ret)
 {
-    const struct scan *sc = w->sc;
     struct scan_block x = {.it = it, .side = side};
     uint32_t bucket = 0;
 
@@ -249,7 +247,7 @@ static bool all_whole(struct scan_worker *w, const struct scan_item *it, uint32_
         const struct block_meta *m = &it->block[i].m;
 
         x.b = &it->block[i];
-        if (!look_at(w, &x) || !is_whole(w, &x))
+        if (!look_at(sc, &x) || !is_whole(sc, nodes, &x))
             return false;
         if (i > 0 && scan_bucket(sc, &sc->side[side], x.lo) != bucket)
             return false;
@@ -282,7 +280,7 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
     struct str bytes;
     uint32_t group;
 
-    if (!h || !all_whole(w, it, side, &m))
+    if (!h || !all_whole(w->sc, w->nodes, it, side, &m))
         return false;
     if (scan_reader_open(w, it->part) < 0 ||
         part_hsum(w->reader->rows->handle, h, &bytes, &w->err) < 0 ||
@@ -301,36 +299,46 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
 
 /* ---- one part ------------------------------------------------------------------------------ */
 
-static bool wants_sums(const struct scan_worker *w, const struct scan_item *it)
+static bool wants_sums(const struct scan *sc, bool nodes, const struct scan_item *it)
 {
     uint32_t flags = 0;
 
     for (uint32_t i = 0; i < it->n_block; i++)
         flags |= it->block[i].m.flags;
-    return w->sc->q->want == STORE_STACKS || w->nodes || (flags & BLOCK_VARIANCES);
+    return sc->q->want == STORE_STACKS || nodes || (flags & BLOCK_VARIANCES);
+}
+
+static int one_block(struct scan_worker *w, const struct scan_item *it, uint32_t block,
+                     uint32_t side)
+{
+    struct scan_block x = {.it = it, .b = &it->block[block], .side = side};
+    int r;
+
+    if (!look_at(w->sc, &x))
+        return 0;
+    TRY(scan_check(w));
+    r = scan_block(w, &x);
+    return r < 0 ? scan_block_failed(w, it, x.b, r) : 0;
+}
+
+int scan_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t from, uint32_t n)
+{
+    for (uint32_t s = 0; s < w->sc->q->n_side; s++)
+        for (uint32_t i = from; i < from + n; i++)
+            TRY(one_block(w, it, i, s));
+    return 0;
 }
 
 static int scan_part_side(struct scan_worker *w, const struct scan_item *it, uint32_t side)
 {
-    struct scan_block x = {.it = it, .side = side};
-
-    if (it->n_block > 1 && wants_sums(w, it)) {
+    if (it->n_block > 1 && wants_sums(w->sc, w->nodes != NULL, it)) {
         if (use_hsum(w, it, side))
             return 0;
         if (w->err.code)
             return w->err.code;
     }
-    for (uint32_t i = 0; i < it->n_block; i++) {
-        int r;
-
-        x.b = &it->block[i];
-        if (!look_at(w, &x))
-            continue;
-        TRY(scan_check(w));
-        r = scan_block(w, &x);
-        if (r < 0)
-            TRY(scan_block_failed(w, it, x.b, r));
-    }
+    for (uint32_t i = 0; i < it->n_block; i++)
+        TRY(one_block(w, it, i, side));
     return 0;
 }
 
@@ -339,4 +347,46 @@ int scan_part(struct scan_worker *w, const struct scan_item *it)
     for (uint32_t s = 0; s < w->sc->q->n_side; s++)
         TRY(scan_part_side(w, it, s));
     return 0;
+}
+
+/* ---- what it costs ------------------------------------------------------------------------- */
+
+#define SUMMARY_RATIO 4u /* rows per entry of a summary, and an entry is cheaper than a row */
+
+static uint64_t cost_of_block(const struct scan *sc, const struct scan_block *x)
+{
+    const struct block_meta *m = &x->b->m;
+    int64_t len = (m->t1 - m->t0) / NS_PER_MS;
+
+    if (is_whole(sc, NULL, x))
+        return sc->q->want == STORE_TOTALS ? 1 : m->n / SUMMARY_RATIO + 1;
+    if (x->lo >= x->hi || len <= 0 || x->inside)
+        return m->n;
+    return m->n / SUMMARY_RATIO +
+           (uint64_t)((double)m->n * ((double)(x->hi - x->lo) / (double)len)) + 1;
+}
+
+void scan_part_cost(const struct scan *sc, struct scan_item *it)
+{
+    const struct part_hsum *h = it->n_block > 1 ? find_hsum(it) : NULL;
+    struct block_meta m;
+
+    it->rows = 0;
+    it->whole = true;
+    for (uint32_t s = 0; s < sc->q->n_side; s++) {
+        bool sums = wants_sums(sc, sc->q->nodes != NULL, it);
+
+        if (h && sums && all_whole(sc, NULL, it, s, &m)) {
+            it->rows += h->n;
+            continue;
+        }
+        for (uint32_t i = 0; i < it->n_block; i++) {
+            struct scan_block x = {.it = it, .b = &it->block[i], .side = s};
+
+            if (!look_at(sc, &x))
+                continue;
+            it->rows += cost_of_block(sc, &x);
+            it->whole &= !sums && is_whole(sc, NULL, &x);
+        }
+    }
 }

@@ -263,9 +263,10 @@ static int find_in_part(struct scan *sc, uint32_t k, struct founds *l, struct er
                           {.source = k, .part = src->part, .block = b + i}};
 
         for (end = i; end < n && b[end].m.svc == b[i].m.svc && b[end].m.sub == b[i].m.sub; end++)
-            f.item.rows += b[end].m.n;
+            ;
         f.item.n_block = end - i;
-        if (!push(sc, l, &f))
+        scan_part_cost(sc, &f.item);
+        if (f.item.rows > 0 && !push(sc, l, &f))
             return no_memory(err);
     }
     return 0;

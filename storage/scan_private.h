@@ -10,6 +10,7 @@
  * that had it. What is added up lies in cells, one for each (side, group, bucket, den).
  *
  *   scan.c         workers            scan_plan.c    what there is to read
+ *   scan_gang.c    large tries
  *   scan_head.c    rows of heads      scan_part.c    parts: the cheapest way to each block
  *   scan_cell.c    sums by node       scan_column.c  rows of blocks
  *   scan_group.c   groups             scan_level.c   readings
@@ -65,7 +66,8 @@ struct scan_item {
     struct part *part;          /* of a part */
     const struct part_block *block;
     uint32_t n_block;
-    uint64_t rows;
+    bool whole;    /* hsum or totals answer for all of it, on each side */
+    uint64_t rows; /* of a part: what they cost to read, in rows */
 };
 
 /* All rows of the type in one trie. */
@@ -74,7 +76,10 @@ struct scan_task {
     uint64_t rows;
     uint32_t n_item;
     const struct scan_item *item; /* by source: parts, then heads */
+    struct scan_gang *gang;       /* all workers read it */
 };
+
+struct scan_gang; /* scan_gang.c */
 
 struct scan_damage {
     struct interval t;
@@ -100,11 +105,11 @@ struct scan {
     const uint32_t *by_svc; /* series of the type, by service, then id */
     const uint32_t *svc_at; /* by service: its first place in by_svc; one more at the end */
 
-    uint32_t n_task, n_worker;
-    struct scan_task *task; /* most rows first */
-    _Atomic uint32_t next;
-    _Atomic int result; /* the first failure */
-    uint64_t mem_max;   /* of one worker */
+    uint32_t n_task, n_gang; /* the first n_gang are read by all workers */
+    struct scan_task *task;  /* most rows first */
+    _Atomic uint32_t next;   /* behind those */
+    _Atomic int result;      /* the first failure */
+    uint64_t mem_max;        /* of one worker */
 
     struct mutex mu; /* groups, damage, err, q->arena during the scan */
     struct table group;
@@ -212,6 +217,8 @@ struct scan_cell *scan_cell_of(struct scan_worker *w, uint32_t side, uint32_t gr
 /* NaN: not known. */
 [[nodiscard]] bool scan_cell_var(struct scan_worker *w, struct scan_cell *c, uint32_t at,
                                  double var);
+/* Add the cells of another worker, which had the same trie. */
+[[nodiscard]] int scan_cell_merge(struct scan_worker *w, const struct scan_worker *from);
 /* Hand all cells of the trie to the sink. */
 [[nodiscard]] int scan_cell_emit(struct scan_worker *w);
 /* Forget them, and all of w->mem. */
@@ -275,6 +282,11 @@ struct scan_cell *scan_block_cell(struct scan_worker *w, const struct scan_block
 unit_i128 scan_block_bound(const struct block_meta *m);
 
 [[nodiscard]] int scan_part(struct scan_worker *w, const struct scan_item *it);
+/* n of its blocks, one by one. */
+[[nodiscard]] int scan_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t from,
+                              uint32_t n);
+/* Fill it->whole, it->rows. */
+void scan_part_cost(const struct scan *sc, struct scan_item *it);
 /* w->err says why a block failed with r: damage in the answer, 0; else r. */
 [[nodiscard]] int scan_block_failed(struct scan_worker *w, const struct scan_item *it,
                                     const struct part_block *b, int r);
@@ -285,5 +297,14 @@ void scan_reader_free(struct scan_worker *w);
 
 /* ---- scan.c ---- */
 
+/* A gang of all workers for the trie; false: no use, or no memory. */
+bool scan_gang_new(struct scan *sc, struct scan_task *t, uint32_t workers);
+void scan_gang_free(struct scan_task *t);
+/* By each worker, with w->trie set. */
+[[nodiscard]] int scan_gang_run(struct scan_worker *w, struct scan_gang *g);
+void scan_gang_end(struct scan *sc, struct scan_gang *g);
+
+/* The scan ends with r and w->err, unless another worker was first. */
+void scan_failed(struct scan_worker *w, int r);
 /* Deadline, cancel, another worker's failure. */
 [[nodiscard]] int scan_check(struct scan_worker *w);

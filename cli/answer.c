@@ -132,11 +132,19 @@ void answer_put_func(struct buf *b, const json_t *root, const json_t *index)
     const json_t *name = json_array_get(json_object_get(func, "name"), f);
     const json_t *bin = json_array_get(json_object_get(func, "bin"), f);
     const json_t *file = json_array_get(json_object_get(func, "file"), f);
+    const json_t *line = json_array_get(json_object_get(func, "line"), f);
+    const json_t *addr = json_array_get(json_object_get(func, "addr"), f);
     struct str where = answer_text(json_array_get(strings, (size_t)json_integer_value(bin)));
 
     if (!where.n)
         where = answer_text(json_array_get(strings, (size_t)json_integer_value(file)));
     text_name(b, answer_text(json_array_get(strings, (size_t)json_integer_value(name))));
+    if (json_is_integer(line))
+        buf_printf(b, ":%lld", (long long)json_integer_value(line));
+    if (answer_text(addr).n) {
+        buf_cstr(b, " 0x");
+        text_name(b, answer_text(addr));
+    }
     if (where.n) {
         bool bare = where.p[0] != '['; /* [kernel] and its like bring their own */
 

@@ -31,7 +31,7 @@ static const struct argp_option options[] = {
      "share of samples that contain it; [fn=|bin=|file=]TEXT or /REGEX/; repeatable", 0},
     {"match", OPT_MATCH, "PATTERN", 0, "only functions that match", 0},
     {"sort", OPT_SORT, "self|total|samples", 0, "default self", 0},
-    {"key", OPT_KEY, "fn|file|bin", 0, "what a row stands for; default fn", 0},
+    {"key", OPT_KEY, "fn|line|file|bin|addr", 0, "what a row stands for; default fn", 0},
     {"rows", 'n', "N", 0, "rows, at most 2000; default 20, 0: the sums alone", 0},
     {},
 };

@@ -166,7 +166,8 @@ static void collapse(struct query_fate *fate, const struct query_paths *p, const
         above[i] = above[p->parent[i]];
         if (!fate->present[i])
             continue;
-        is = 1 + (hit ? hit[p->func[i]] : p->func[i]);
+        is = p->func[i];
+        is = 1 + (hit ? hit[is] : p->same ? p->same[is] : is);
         if (above[i] == is && (!hit || is == 2))
             fate->present[i] = 0;
         above[i] = is;

@@ -95,7 +95,9 @@ static struct query_acc *acc_new(struct query_gather *g, struct query_gather_wor
         w->r = store_trie(g->q->view, k.trie, &t, &w->err);
         if (w->r < 0)
             return NULL;
-        n = t.n_fnode;
+        n = g->q->detail == QUERY_OF_FUNCTIONS ? t.n_fnode : t.n;
+        if (g->q->detail != QUERY_OF_FUNCTIONS)
+            t.fnode = NULL;
     }
     w->r = -ENOMEM;
     if (!budget(g, (uint64_t)n * (sizeof(unit_i128) + sizeof(uint64_t)) + n / 8 + sizeof *a))
@@ -190,11 +192,10 @@ static bool acc_var(struct query_gather *g, struct query_acc *a)
 static void share_add(const struct query_gather *g, struct query_acc *a,
                       const struct store_share *s)
 {
-    assert(g->n_bucket || a->fnode);
     if (!s->var)
         a->var_missing = true;
     for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t at = g->n_bucket ? s->bucket : a->fnode[s->node[i]];
+        uint32_t at = g->n_bucket ? s->bucket : a->fnode ? a->fnode[s->node[i]] : s->node[i];
 
         a->sum[at] += share_value(g->q, s, i);
         a->count[at] += s->count[i];

@@ -254,11 +254,25 @@ struct query_sums {
 
 /* ---- functions and patterns ---------------------------------------------------------------- */
 
+/* What frames are told apart by: the functions of an answer. */
+enum query_detail {
+    QUERY_OF_FUNCTIONS = 0,
+    QUERY_OF_LINES,     /* and the line in it */
+    QUERY_OF_ADDRESSES, /* and the address in the binary, by its build */
+    QUERY_OF_FRAMES,    /* all that a sender tells apart */
+};
+
 /* Functions merge by (scope, name); key is their hash. kind 0: the root. */
 struct query_func {
     struct str scope, name, file, bin; /* bin: base name */
     enum frame_kind kind;
     uint64_t key;
+    /* of lines, addresses, frames; 0 unknown */
+    uint32_t line;
+    uint64_t addr;
+    struct str path, build; /* of the binary */
+    uint32_t start_line;    /* of frames */
+    bool inlined;
 };
 
 /* The word for a kind: "native", ...; "" for 0. Static. */
@@ -334,6 +348,8 @@ enum query_key {
     QUERY_KEY_FN = 0,
     QUERY_KEY_FILE = 1,
     QUERY_KEY_BIN = 2,
+    QUERY_KEY_LINE = 3,
+    QUERY_KEY_ADDR = 4,
 };
 
 struct query_top_ask {

@@ -133,6 +133,7 @@ void query_filters_deinit(struct query_filters *f);
 struct query_paths {
     uint32_t n, n_func;
     const uint32_t *parent, *func;
+    const uint32_t *same; /* function -> what collapse:recursion takes it for; NULL: itself */
     const uint8_t *level; /* not 0: no frame, but what stacks hang under; NULL: node 0 alone */
 };
 
@@ -180,6 +181,7 @@ struct query {
     const struct store_window *window;
     struct query_filters filters;
     bool short_names;
+    enum query_detail detail; /* of the answer being made */
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
     struct query_gather *gather; /* freed by query_free */
@@ -277,8 +279,8 @@ static inline unit_i128 query_round(unit_i128 fixed)
 struct query_acc {
     struct store_trie_id trie;
     uint32_t side, group;  /* group: index, or STORE_REST */
-    uint32_t n;            /* function nodes, or buckets */
-    const uint32_t *fnode; /* the trie's, node -> function node */
+    uint32_t n;            /* function nodes, nodes, or buckets */
+    const uint32_t *fnode; /* the trie's, node -> function node; NULL: sums are by node */
     unit_i128 *sum;        /* levels: fixed point */
     uint64_t *count;
     uint64_t *unknown; /* bits: counts are lower bounds */
@@ -395,6 +397,10 @@ void query_tree_deinit(struct query_tree *t); /* its maps; the rest is in the ar
                                    uint32_t func, uint32_t *ret, struct query_err *e);
 /* The weight of node i of from goes to node k of t. */
 void query_tree_give(struct query_tree *t, uint32_t k, const struct query_tree *from, uint32_t i);
+/* The key of a function, beside its scope and name by what detail tells apart. */
+uint64_t query_func_key(const struct query_func *f);
+/* Sets QUERY_NODE_AGAIN. */
+[[nodiscard]] int query_tree_mark_again(struct query *q, struct query_tree *t, struct query_err *e);
 /* Totals, zoom hashes and samples of subtrees, once all nodes are there. */
 [[nodiscard]] int query_tree_sum(struct query *q, struct query_tree *t, struct query_err *e);
 /* again[i] = 1: a frame above i has its key. key_of: function -> key below n_key. */

@@ -175,6 +175,7 @@ int query_sandwich(struct query *q, const struct query_sandwich_ask *ask,
     if (ask->fn.n == 0)
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "fn", "fn is the name of a function");
     TRY(query_max_nodes(ask->max_nodes, e));
+    q->detail = QUERY_OF_FUNCTIONS;
     TRY(query_gather(q, 0, e));
     r = query_shape(q, false, &s, e);
     if (r == 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 
+#include "base/hash.h"
 #include "query/query_private.h"
 
 /*
@@ -21,7 +22,7 @@ static int short_func(struct query *q, const struct query_func *f, struct query_
     if (str_eq(name, f->name))
         return 0;
     ret->name = name;
-    ret->key = func_key(f->scope, name);
+    ret->key = query_func_key(ret);
     return 0;
 }
 
@@ -159,23 +160,6 @@ static int upward(struct reshape *rs, struct query_err *e)
     return 0;
 }
 
-static int mark_again(struct query *q, struct query_tree *t, struct query_err *e)
-{
-    uint32_t *key_of;
-    uint8_t *again;
-
-    QUERY_NEW(q, &key_of, t->n_func, e);
-    QUERY_NEW(q, &again, t->n, e);
-    for (uint32_t f = 0; f < t->n_func; f++)
-        key_of[f] = f;
-    TRY(query_tree_again(q, t, key_of, t->n_func, again, e));
-    for (uint32_t i = 0; i < t->n; i++) {
-        if (again[i])
-            t->flag[i] |= QUERY_NODE_AGAIN;
-    }
-    return 0;
-}
-
 static int reshape(struct query *q, bool invert, struct query_shape *s, struct query_err *e)
 {
     struct reshape rs = {.q = q, .from = &s->all, .to = &s->own, .fate = &s->fate};
@@ -193,7 +177,7 @@ static int reshape(struct query *q, bool invert, struct query_shape *s, struct q
         TRY(upward(&rs, e));
     else
         TRY(downward(&rs, e));
-    TRY(mark_again(q, &s->own, e));
+    TRY(query_tree_mark_again(q, &s->own, e));
     s->node = rs.node;
     s->func = rs.func;
     s->t = &s->own;
@@ -204,7 +188,8 @@ static int reshape(struct query *q, bool invert, struct query_shape *s, struct q
  */
 
 /* What each filter took, from what it found: the dead of a filter are its own. */
-static int account(struct query *q, struct query_shape *s, uint8_t *const *hit, struct query_err *e)
+static int account(struct query *q, struct query_shape *s, const struct query_paths *p,
+                   uint8_t *const *hit, struct query_err *e)
 {
     const struct query_tree *t = &s->all;
     uint32_t n = q->filters.n;
@@ -216,7 +201,7 @@ static int account(struct query *q, struct query_shape *s, uint8_t *const *hit, 
         for (uint32_t i = 0; i < n; i++) {
             f[i].text = q->filters.v[i].text;
             for (uint32_t fn = 1; hit[i] && fn < t->n_func; fn++)
-                f[i].functions += hit[i][fn];
+                f[i].functions += hit[i][fn] && (!p->same || p->same[fn] == fn);
         }
         for (uint32_t i = 0; i < t->n; i++) {
             struct query_filtered *by;
@@ -236,11 +221,40 @@ static int account(struct query *q, struct query_shape *s, uint8_t *const *hit, 
     return 0;
 }
 
+/* Lines and addresses of one function are one to collapse:recursion. */
+static int function_of(struct query *q, const struct query_tree *t, uint32_t *ret,
+                       struct query_err *e)
+{
+    struct map by_key;
+    uint64_t *slot;
+    int r = 0;
+
+    map_init(&by_key, 0);
+    for (uint32_t f = 1; f < t->n_func; f++) {
+        const struct query_func *fn = &t->fn[f];
+
+        for (uint64_t key = func_key(fn->scope, fn->name);; key = hash_mix(key + 1)) {
+            if (map_at(&by_key, key, &slot) == MAP_FULL) {
+                r = query_no_memory(q, e);
+                goto out;
+            }
+            if (*slot == 0)
+                *slot = f;
+            if (str_eq(t->fn[*slot].scope, fn->scope) && str_eq(t->fn[*slot].name, fn->name))
+                break;
+        }
+        ret[f] = (uint32_t)*slot;
+    }
+out:
+    map_deinit(&by_key);
+    return r;
+}
+
 static int filter(struct query *q, struct query_shape *s, struct query_err *e)
 {
     const struct query_tree *t = &s->all;
     uint8_t *hit[QUERY_FILTER_MAX] = {}, *level;
-    uint32_t *scratch;
+    uint32_t *scratch, *same;
     struct query_paths p = {.n = t->n, .n_func = t->n_func, .parent = t->parent, .func = t->func};
 
     if (q->filters.n == 0)
@@ -252,6 +266,11 @@ static int filter(struct query *q, struct query_shape *s, struct query_err *e)
     for (uint32_t i = 0; i < t->n; i++)
         level[i] = t->flag[i] & QUERY_NODE_LEVEL;
     p.level = level;
+    if (q->detail != QUERY_OF_FUNCTIONS) {
+        QUERY_NEW(q, &same, t->n_func, e);
+        TRY(function_of(q, t, same, e));
+        p.same = same;
+    }
     for (uint32_t k = 0; k < q->filters.n; k++) {
         if (q->filters.v[k].verb == QUERY_COLLAPSE_RECURSION)
             continue;
@@ -259,7 +278,7 @@ static int filter(struct query *q, struct query_shape *s, struct query_err *e)
         TRY(query_tree_match(q, t, &q->filters.v[k].pattern, "f", hit[k], e));
     }
     TRY(query_filters_apply(q, &q->filters, &p, hit, scratch, &s->fate, e));
-    return account(q, s, hit, e);
+    return account(q, s, &p, hit, e);
 }
 
 int query_shape(struct query *q, bool invert, struct query_shape *ret, struct query_err *e)

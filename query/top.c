@@ -28,11 +28,24 @@ struct table {
 /* ---- keys --------------------------------------------------------------------------------------
  */
 
+/* Rows are what the tree tells apart, or what several of its functions have in common. */
+static bool merges(enum query_key key)
+{
+    return key == QUERY_KEY_FILE || key == QUERY_KEY_BIN;
+}
+
+static enum query_detail detail_of(enum query_key key)
+{
+    return key == QUERY_KEY_LINE   ? QUERY_OF_LINES
+           : key == QUERY_KEY_ADDR ? QUERY_OF_ADDRESSES
+                                   : QUERY_OF_FUNCTIONS;
+}
+
 static struct query_func key_func(const struct query_func *f, enum query_key key)
 {
     struct query_func k = *f;
 
-    if (key == QUERY_KEY_FN)
+    if (!merges(key))
         return k;
     k.name = key == QUERY_KEY_FILE ? f->file : f->bin;
     if (key == QUERY_KEY_FILE)
@@ -61,7 +74,7 @@ static int make_rows(struct table *tb, struct query_err *e)
         uint64_t own = 0, *slot = &own;
 
         /* two functions of one hash stay two rows; names of files and binaries are compared too */
-        if (tb->ask->key != QUERY_KEY_FN) {
+        if (merges(tb->ask->key)) {
             uint64_t key = k.key;
 
             do {
@@ -90,7 +103,7 @@ static int find_again(struct table *tb, struct query_err *e)
     const struct query_tree *t = tb->t;
 
     QUERY_NEW(tb->q, &tb->again, t->n, e);
-    if (tb->ask->key != QUERY_KEY_FN)
+    if (merges(tb->ask->key))
         return query_tree_again(tb->q, t, tb->key_of, tb->n, tb->again, e);
     for (uint32_t i = 1; i < t->n; i++)
         tb->again[i] = t->flag[i] & QUERY_NODE_AGAIN;
@@ -352,6 +365,7 @@ int query_top(struct query *q, const struct query_top_ask *ask, struct query_top
     struct query_top answer = {};
     int r;
 
+    q->detail = detail_of(ask->key);
     TRY(query_gather(q, 0, e));
     r = query_shape(q, false, &s, e);
     tb.t = s.t;

@@ -181,6 +181,7 @@ int query_flame(struct query *q, const struct query_flame_ask *ask, struct query
     int r;
 
     TRY(query_max_nodes(ask->max_nodes, e));
+    q->detail = QUERY_OF_FUNCTIONS;
     TRY(query_gather(q, 0, e));
     r = flame(q, ask, &s, &f, e);
     query_shape_deinit(&s);

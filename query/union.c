@@ -70,6 +70,24 @@ static int grow_funcs(struct query *q, struct query_tree *t, struct query_err *e
     return 0;
 }
 
+static bool same_func(const struct query_func *a, const struct query_func *b)
+{
+    return str_eq(a->scope, b->scope) && str_eq(a->name, b->name) && a->line == b->line &&
+           a->addr == b->addr && a->start_line == b->start_line && a->inlined == b->inlined &&
+           str_eq(a->path, b->path) && str_eq(a->build, b->build);
+}
+
+uint64_t query_func_key(const struct query_func *f)
+{
+    uint64_t key = func_key(f->scope, f->name);
+
+    if (!f->line && !f->addr && !f->start_line && !f->inlined && !f->path.n && !f->build.n)
+        return key;
+    key = hash_mix(key ^ f->addr);
+    key = hash_mix(key ^ ((uint64_t)f->start_line << 32 | f->line));
+    return hash_mix(hash_mix(key ^ hash_str(f->path)) ^ hash_str(f->build)) + f->inlined;
+}
+
 /* The number of this function, by content: a key that two functions share is rehashed. */
 int query_tree_func(struct query *q, struct query_tree *t, const struct query_func *f,
                     uint32_t *ret, struct query_err *e)
@@ -81,7 +99,7 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
             return query_no_memory(q, e);
         if (*slot == 0)
             break;
-        if (str_eq(t->fn[*slot].scope, f->scope) && str_eq(t->fn[*slot].name, f->name)) {
+        if (same_func(&t->fn[*slot], f)) {
             *ret = (uint32_t)*slot;
             return 0;
         }
@@ -94,14 +112,60 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
     return 0;
 }
 
-static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
-                      uint32_t *ret, struct query_err *e)
+/* What of a frame the question tells apart. */
+static int frame_func(struct query *q, uint32_t epoch, uint32_t id, struct query_func *ret,
+                      struct query_err *e)
+{
+    struct store_frame s = {};
+    struct err err = {};
+    int r = store_frame(q->view, epoch, id, &s, &err);
+
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    *ret = (struct query_func){.scope = func_scope(s.kind, s.bin, s.file),
+                               .name = s.name,
+                               .file = s.file,
+                               .bin = str_basename(s.bin),
+                               .kind = s.kind};
+    if (q->detail != QUERY_OF_ADDRESSES)
+        ret->line = s.line;
+    if (q->detail != QUERY_OF_LINES && (s.addr || q->detail == QUERY_OF_FRAMES)) {
+        ret->addr = s.addr;
+        ret->path = s.bin;
+        ret->build = s.bin_id;
+    }
+    if (q->detail == QUERY_OF_FRAMES) {
+        ret->start_line = s.start_line;
+        ret->inlined = (s.flags & FRAME_INLINED) != 0;
+    }
+    ret->key = query_func_key(ret);
+    return 0;
+}
+
+static int plain_func(struct query *q, uint32_t epoch, uint32_t id, struct query_func *ret,
+                      struct query_err *e)
 {
     struct store_func s = {};
     struct err err = {};
-    struct query_func f;
+    int r = store_func(q->view, epoch, id, &s, &err);
+
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    *ret = (struct query_func){.scope = s.scope,
+                               .name = s.name,
+                               .file = s.file,
+                               .bin = str_basename(s.bin),
+                               .kind = s.kind,
+                               .key = s.key};
+    return 0;
+}
+
+/* id: a function of the epoch, or a frame of it, by what the question tells apart. */
+static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
+                      uint32_t *ret, struct query_err *e)
+{
+    struct query_func f = {};
     uint64_t *slot;
-    int r;
 
     *ret = 0;
     if (map_at(&t->fn_by_id, (uint64_t)epoch << 32 | id, &slot) == MAP_FULL)
@@ -110,15 +174,10 @@ static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uin
         *ret = (uint32_t)*slot;
         return 0;
     }
-    r = store_func(q->view, epoch, id, &s, &err);
-    if (r < 0)
-        return query_store_failed(q, r, &err, e);
-    f = (struct query_func){.scope = s.scope,
-                            .name = s.name,
-                            .file = s.file,
-                            .bin = str_basename(s.bin),
-                            .kind = s.kind,
-                            .key = s.key};
+    if (q->detail == QUERY_OF_FUNCTIONS)
+        TRY(plain_func(q, epoch, id, &f, e));
+    else
+        TRY(frame_func(q, epoch, id, &f, e));
     TRY(query_tree_func(q, t, &f, ret, e));
     *slot = *ret;
     return 0;
@@ -253,8 +312,7 @@ static int group_node(struct query *q, struct query_tree *t, uint32_t group, uin
 }
 
 /* Marks in need[] what has weight at or below it; returns how many. */
-static uint32_t mark_needed(const struct query_acc *a, const struct store_trie *trie,
-                            uint32_t *need)
+static uint32_t mark_needed(const struct query_acc *a, const uint32_t *parent, uint32_t *need)
 {
     uint32_t n = 0;
 
@@ -262,46 +320,43 @@ static uint32_t mark_needed(const struct query_acc *a, const struct store_trie *
         if (a->sum[i] || a->count[i])
             need[i] = 1;
         if (need[i]) {
-            need[trie->fparent[i]] = 1;
+            need[parent[i]] = 1;
             n++;
         }
     }
     return n;
 }
 
-static int walk_down(struct query *q, struct query_tree *t, const struct query_acc *a,
-                     const struct store_trie *trie, uint32_t *node, struct query_err *e)
-{
-    uint32_t func = 0;
-
-    for (uint32_t i = 1; i < a->n; i++) {
-        if (!node[i]) /* mark_needed() was here */
-            continue;
-        TRY(func_by_id(q, t, a->trie.epoch, trie->func[i], &func, e));
-        TRY(query_tree_child(q, t, node[trie->fparent[i]], func, &node[i], e));
-        t->fn_flag[func] |= QUERY_FN_FRAME;
-        if (query_bit(trie->again, i))
-            t->flag[node[i]] |= QUERY_NODE_AGAIN;
-        if (t->group)
-            t->group[node[i]] = t->group[node[0]];
-    }
-    return 0;
-}
-
 static int place(struct query *q, struct query_tree *t, const struct query_acc *a, uint32_t top,
                  uint32_t *node, struct query_err *e)
 {
+    bool plain = q->detail == QUERY_OF_FUNCTIONS;
+    const uint32_t *parent, *id;
     struct store_trie trie = {};
     struct err err = {};
+    uint32_t func = 0;
     int r = store_trie(q->view, a->trie, &trie, &err);
 
     if (r < 0)
         return query_store_failed(q, r, &err, e);
-    assert(trie.n_fnode == a->n);
+    assert((plain ? trie.n_fnode : trie.n) == a->n);
+    parent = plain ? trie.fparent : trie.parent;
+    id = plain ? trie.func : trie.frame;
     TRY(query_alive(q, e));
-    TRY(grow_nodes(q, t, t->n + mark_needed(a, &trie, node), e));
+    TRY(grow_nodes(q, t, t->n + mark_needed(a, parent, node), e));
     node[0] = top;
-    return walk_down(q, t, a, &trie, node, e);
+    for (uint32_t i = 1; i < a->n; i++) {
+        if (!node[i])
+            continue;
+        TRY(func_by_id(q, t, a->trie.epoch, id[i], &func, e));
+        TRY(query_tree_child(q, t, node[parent[i]], func, &node[i], e));
+        t->fn_flag[func] |= QUERY_FN_FRAME;
+        if (plain && query_bit(trie.again, i))
+            t->flag[node[i]] |= QUERY_NODE_AGAIN;
+        if (t->group)
+            t->group[node[i]] = t->group[top];
+    }
+    return 0;
 }
 
 int query_tree_place(struct query *q, struct query_tree *t, const struct query_acc *a,
@@ -390,6 +445,8 @@ int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *
         for (uint32_t i = 0; i < ret->n; i++)
             ret->w[s].self[i] = query_round(ret->w[s].self[i]);
     }
+    if (q->detail != QUERY_OF_FUNCTIONS)
+        TRY(query_tree_mark_again(q, ret, e));
     return query_tree_sum(q, ret, e);
 }
 
@@ -452,6 +509,23 @@ int query_tree_again(struct query *q, const struct query_tree *t, const uint32_t
             i = t->parent[i];
         }
         i = next[i];
+    }
+    return 0;
+}
+
+int query_tree_mark_again(struct query *q, struct query_tree *t, struct query_err *e)
+{
+    uint32_t *key_of;
+    uint8_t *again;
+
+    QUERY_NEW(q, &key_of, t->n_func, e);
+    QUERY_NEW(q, &again, t->n, e);
+    for (uint32_t f = 0; f < t->n_func; f++)
+        key_of[f] = f;
+    TRY(query_tree_again(q, t, key_of, t->n_func, again, e));
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (again[i])
+            t->flag[i] |= QUERY_NODE_AGAIN;
     }
     return 0;
 }

@@ -108,6 +108,32 @@ void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uin
     json_array_end(j);
 }
 
+/* Where lines or addresses are told apart: which, null where it is unknown. */
+static void put_places(struct json_out *j, const struct query_func *fn, uint32_t n)
+{
+    bool lines = false, addresses = false;
+
+    for (uint32_t i = 0; i < n; i++) {
+        lines |= fn[i].line != 0;
+        addresses |= fn[i].addr != 0;
+    }
+    for (int k = 0; k < 2; k++) {
+        if (!(k ? addresses : lines))
+            continue;
+        json_key(j, k ? "addr" : "line");
+        json_array(j);
+        for (uint32_t i = 0; i < n; i++) {
+            if (k && fn[i].addr)
+                json_hex64(j, fn[i].addr);
+            else if (!k && fn[i].line)
+                json_u64(j, fn[i].line);
+            else
+                json_null(j);
+        }
+        json_array_end(j);
+    }
+}
+
 int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, struct query_err *e)
 {
     struct json_out *j = &c->json;
@@ -142,6 +168,7 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
     for (uint32_t i = 0; i < n; i++)
         json_hex64(j, fn[i].key);
     json_array_end(j);
+    put_places(j, fn, n);
     json_object_end(j);
     return 0;
 }

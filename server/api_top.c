@@ -19,9 +19,6 @@ static int top_ask(struct api_call *c, struct query_top_ask *ask, struct query_e
     TRY(api_param_word(c, "sort", sorts, &sort, e));
     TRY(api_param_word(c, "key", keys, &key, e));
     TRY(api_param_u32(c, "limit", 0, LIMIT_MAX, &ask->limit, e));
-    if (key > QUERY_KEY_BIN)
-        return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "key",
-                          "key=fn, file and bin are what this version supports");
     ask->sort = (enum query_sort)sort;
     ask->key = (enum query_key)key;
     for (uint32_t i = 0; i < c->req->n_param; i++) {

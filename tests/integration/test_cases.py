@@ -395,6 +395,13 @@ class B13Recursion(Case):
         for key in ("file", "bin"):
             rows, a = self.top('cpu{service="b13s"}', key=key)
             self.assertEqual(sum(r[3] // TICK for r in rows), 100, key)
+
+        def at(line):
+            return ("python", "A", "a.py", line, "")
+        self.ticks("b13l", [([at(1), at(2), at(1), at(2)], 6), ([at(1)], 4)])
+        rows, a = self.top('cpu{service="b13l"}', key="line", sort="total")
+        self.assertEqual([(line, r[2] // TICK, r[3] // TICK)
+                          for line, r in zip(a["func"]["line"], rows)], [(1, 4, 10), (2, 6, 6)])
         nodes, a = self.tree('cpu{service="b13s"}', f="merge:B")
         self.assertEqual(nodes["main/A/A/D"][0], 50 * TICK)
         nodes, a = self.tree('cpu{service="b13s"}', f=["merge:B", "collapse:recursion"])

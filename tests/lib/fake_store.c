@@ -16,7 +16,10 @@ struct fnode {
     uint32_t parent, func; /* func: of the trie's epoch */
 };
 struct node {
-    uint32_t parent, fnode, line;
+    uint32_t parent, fnode, line, frame;
+};
+struct frame {
+    uint32_t func, line;
 };
 struct trie {
     struct store_trie_id id;
@@ -55,7 +58,7 @@ struct imported {
 
 struct store {
     struct arena arena; /* texts */
-    uint32_t n_trie, n_func, n_row, n_series, n_cover, n_type, n_damage;
+    uint32_t n_trie, n_func, n_frame, n_row, n_series, n_cover, n_type, n_damage;
     uint32_t n_step, n_event, n_metric;
     struct fake_step *step;
     struct fake_event *event;
@@ -63,6 +66,7 @@ struct store {
     struct trie *trie;
     struct func *func;
     struct map func_at; /* key and epoch -> number + 1 */
+    struct frame *frame;
     struct row *row;
     struct series *series;
     struct cover *cover;
@@ -121,6 +125,7 @@ struct store *fake_store_free(struct store *s)
         }
         free(s->trie);
         free(s->func);
+        free(s->frame);
         free(s->row);
         free(s->series);
         free(s->cover);
@@ -244,12 +249,24 @@ static uint32_t func_at(struct store *s, uint32_t epoch, const struct fake_frame
     return s->n_func - 1;
 }
 
+static uint32_t frame_at(struct store *s, uint32_t func, uint32_t line)
+{
+    struct frame x = {.func = func, .line = line};
+
+    for (uint32_t i = 0; i < s->n_frame; i++) {
+        if (s->frame[i].func == func && s->frame[i].line == line)
+            return i;
+    }
+    PUSH(s->frame, s->n_frame, x);
+    return s->n_frame - 1;
+}
+
 static uint32_t child_at(struct store *s, struct trie *t, uint32_t parent,
                          const struct fake_frame *f)
 {
     uint32_t func = func_at(s, t->id.epoch, f), fparent = t->node[parent].fnode;
     struct fnode y = {.parent = fparent, .func = func};
-    struct node x = {.parent = parent, .line = f->line};
+    struct node x = {.parent = parent, .line = f->line, .frame = frame_at(s, func, f->line)};
     uint64_t *slot;
 
     if (map_at(&t->fchild, (uint64_t)fparent << 32 | func, &slot) != MAP_FOUND) {
@@ -1237,6 +1254,7 @@ int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie 
             for (uint32_t k = 0; k < t->n; k++) {
                 t->v_parent[k] = t->node[k].parent;
                 t->v_fnode[k] = t->node[k].fnode;
+                t->v_frame[k] = t->node[k].frame;
             }
             for (uint32_t k = 0; k < t->n_fnode; k++) {
                 t->v_fparent[k] = t->fnode[k].parent;
@@ -1255,6 +1273,29 @@ int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie 
         return 0;
     }
     return err_set(err, -ENOENT, "no such trie");
+}
+
+/* A frame with a line has an address too: 0x1000 and the line. */
+int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct store_frame *ret,
+                struct err *err)
+{
+    const struct store *s = v->s;
+    const struct store_func *f;
+    uint32_t line;
+
+    if (frame >= s->n_frame || s->func[s->frame[frame].func].epoch != epoch)
+        return err_set(err, -ENOENT, "no frame %u in epoch %u", frame, epoch);
+    f = &s->func[s->frame[frame].func].f;
+    line = s->frame[frame].line;
+    *ret = (struct store_frame){.kind = f->kind,
+                                .func = s->frame[frame].func,
+                                .name = f->name,
+                                .file = f->file,
+                                .line = line,
+                                .bin = f->bin,
+                                .bin_id = f->bin.n ? STR("b1d") : (struct str){NULL, 0},
+                                .addr = line && f->bin.n ? 0x1000 + line : 0};
+    return 0;
 }
 
 int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store_func *ret,

@@ -298,8 +298,12 @@ static void tables(void **state)
     (void)state;
     for (size_t k = 0; k < N_SELECTORS; k++) {
         struct query *q = ask(selectors[k].q, 0, N_BATCH * SPAN * S, NULL);
-        const struct query_top_ask a = {
-            .limit = 100, .sort = QUERY_BY_TOTAL, .n_any = 2, .any = {STR("f1"), STR("/^f[23]$/")}};
+        const struct query_top_ask a = {/* each function has one address */
+                                        .limit = 100,
+                                        .sort = QUERY_BY_TOTAL,
+                                        .key = k % 2 ? QUERY_KEY_ADDR : QUERY_KEY_FN,
+                                        .n_any = 2,
+                                        .any = {STR("f1"), STR("/^f[23]$/")}};
         struct query_top t = {};
         int64_t self_sum = 0, f1 = 0, f23 = 0, either = 0;
 
@@ -318,6 +322,7 @@ static void tables(void **state)
                 if (all[i].func[all[i].depth - 1] == f)
                     self += (int64_t)all[i].count * PERIOD;
             }
+            assert_int_equal(t.func[t.row[r].func].addr, k % 2 ? 0x1000 + f : 0);
             assert_int_equal(t.row[r].self, self);
             assert_int_equal(t.row[r].total, total);
             assert_int_equal(t.row[r].samples, samples);

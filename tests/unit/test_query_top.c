@@ -108,6 +108,70 @@ static void keys(void **state)
     fake_store_free(s);
 }
 
+/* Lines and addresses of one function are rows of their own; recursion still counts once. */
+static void lines(void **state)
+{
+    static const enum query_key key[] = {QUERY_KEY_LINE, QUERY_KEY_ADDR, QUERY_KEY_FN};
+    static const uint32_t rows[] = {5, 5, 2};
+    struct store *s = fake_store_new();
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main@m.c:1#x;n:f@f.c:7#x;n:f@f.c:7#x", 100);
+    test_row(s, "n:main@m.c:1#x;n:f@f.c:8#x;n:f@f.c:7#x", 50);
+    test_row(s, "n:main@m.c:2#x;n:f@f.c#x", 30); /* no line */
+    test_row(s, "n:main@m.c:1#x", 20);
+    for (size_t k = 0; k < 3; k++) {
+        const struct query_top_ask a = {.limit = 100, .key = key[k], .sort = QUERY_BY_TOTAL};
+        struct query_top t = {};
+        unit_i128 self = 0;
+
+        q = test_ask(s, "cpu", 0, 2 * S, NULL);
+        top(q, &a, &t);
+        assert_int_equal(t.rows, rows[k]);
+        for (uint32_t i = 0; i < t.n; i++) {
+            const struct query_func *f = &t.func[t.row[i].func];
+            uint64_t at = key[k] == QUERY_KEY_LINE ? f->line : f->addr ? f->addr - 0x1000 : 0;
+            int64_t want = key[k] == QUERY_KEY_FN         ? (i ? 180 : 200)
+                           : str_eq(f->name, STR("main")) ? (at == 1 ? 170 : 30)
+                           : at == 7                      ? 150
+                           : at == 8                      ? 50
+                                                          : 30;
+
+            assert_true(t.row[i].total == want);
+            self += t.row[i].self;
+        }
+        assert_true(self == 200);
+        query_free(q);
+    }
+    fake_store_free(s);
+}
+
+/* collapse:recursion means functions, whatever is told apart. */
+static void lines_filtered(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_conf conf = {.store = s, .now = {100 * S}, .mem_max = 1 << 24};
+    struct query_ask ask = {.q = STR("cpu"),
+                            .from = STR("0s"),
+                            .to = STR("9s"),
+                            .n_filter = 1,
+                            .filter = {STR("collapse:recursion")}};
+    const struct query_top_ask a = {.limit = 9, .key = QUERY_KEY_LINE};
+    struct query_top t = {};
+    struct query *q = NULL;
+
+    (void)state;
+    test_row(s, "n:main@m.c:1#x;n:f@f.c:7#x;n:f@f.c:8#x;n:g@f.c:9#x", 100);
+    assert_ok(query_open(&conf, &ask, &q, &test_err), &test_err);
+    top(q, &a, &t);
+    assert_true(t.rows == 3 && t.sum.filtered[0].dropped == 0);
+    expect(&t, "f", 0, 100, 1);
+    expect(&t, "g", 100, 100, 1);
+    query_free(q);
+    fake_store_free(s);
+}
+
 static void pages(void **state)
 {
     static const enum query_sort sorts[] = {QUERY_BY_SELF, QUERY_BY_TOTAL, QUERY_BY_SAMPLES};
@@ -240,10 +304,11 @@ static void groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recursion), cmocka_unit_test(deep_recursion),
-        cmocka_unit_test(keys),      cmocka_unit_test(pages),
-        cmocka_unit_test(patterns),  cmocka_unit_test(same_name_two_files),
-        cmocka_unit_test(groups),
+        cmocka_unit_test(recursion),      cmocka_unit_test(deep_recursion),
+        cmocka_unit_test(keys),           cmocka_unit_test(pages),
+        cmocka_unit_test(patterns),       cmocka_unit_test(same_name_two_files),
+        cmocka_unit_test(groups),         cmocka_unit_test(lines),
+        cmocka_unit_test(lines_filtered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,7 @@ static void other_answers(void **state)
     } ask[] = {
         {"/api/v1/top", RANGE "&match=/o/&any=libc&any=bin=libc&limit=4", "top.json"},
         {"/api/v1/top", RANGE "&by=host&limit=2&f=drop:release", "top_by.json"},
+        {"/api/v1/top", RANGE "&key=line&sort=total&limit=6", "top_line.json"},
         {"/api/v1/sandwich", RANGE "&fn=main&bin=demo&width=10", "sandwich.json"},
         {"/api/v1/sandwich", RANGE "&fn=forward&f=merge:file=a.py", "sandwich_filtered.json"},
         {"/api/v1/flamegraph", RANGE "&f=start:train&f=merge:kind=native&max_nodes=0",
@@ -234,8 +235,8 @@ static void refusals(void **state)
     refused(422, "not_supported", "\"param\":\"names\"");
     handle("/api/v1/flamegraph", "q=live&agg=peak");
     refused(422, "not_supported", "\"param\":\"agg\"");
-    handle("/api/v1/top", "q=cpu&key=line");
-    refused(422, "not_supported", "\"param\":\"key\"");
+    handle("/api/v1/top", "q=cpu&key=colour");
+    refused(400, "bad_parameter", "\"param\":\"key\"");
     handle("/api/v1/top", "q=cpu&after=xyz");
     refused(400, "bad_parameter", "\"param\":\"after\"");
     handle("/api/v1/timeseries", "q=cpu&points=20000");

@@ -38,6 +38,8 @@ enum {
     STATE_AGE_MS = 200,   /* a refusal by state costs no look at the store */
 };
 
+#define NATIVE "native" /* as /metrics says it */
+
 struct ingest {
     struct ingest_conf conf;
     struct rate *rate;
@@ -112,41 +114,45 @@ const struct ingest_conf *ingest_conf_of(const struct ingest *g)
 
 /* ---- counting ------------------------------------------------------------------------------ */
 
-static void count_reason_locked(struct ingest *g, const char *name, uint64_t n) REQUIRES(&g->mu)
+static void count_reason_locked(struct ingest *g, const char *proto, const char *name, uint64_t n)
+    REQUIRES(&g->mu)
 {
     struct ingest_stats *s = &g->stats;
     uint32_t i = 0;
 
-    while (i < s->n_reason && strcmp(s->reason[i].name, name) != 0)
+    while (i < s->n_reason &&
+           (strcmp(s->reason[i].name, name) != 0 || strcmp(s->reason[i].proto, proto) != 0))
         i++;
     if (i == INGEST_REASONS_MAX)
         i--; /* more reasons than there are in the code: a bug, but the count is kept */
     else if (i == s->n_reason)
-        s->reason[s->n_reason++].name = name;
+        s->reason[s->n_reason++] = (struct ingest_count){.proto = proto, .name = name};
     s->reason[i].n += n;
 }
 
-void ingest_count(struct ingest *g, int code, const char *reason)
+void ingest_count(struct ingest *g, const char *proto, int code, const char *reason)
 {
     struct ingest_stats *s = &g->stats;
     uint32_t i = 0;
 
     mutex_lock(&g->mu);
-    while (i < s->n_code && s->code[i].code != code)
+    while (i < s->n_code && (s->code[i].code != code || strcmp(s->code[i].proto, proto) != 0))
         i++;
-    if (i == s->n_code && i < INGEST_CODES_MAX)
+    if (i == s->n_code && i < INGEST_CODES_MAX) {
+        s->code[i].proto = proto;
         s->code[s->n_code++].code = code;
+    }
     if (i < INGEST_CODES_MAX)
         s->code[i].n++;
     if (reason)
-        count_reason_locked(g, reason, 1);
+        count_reason_locked(g, proto, reason, 1);
     mutex_unlock(&g->mu);
 }
 
-void ingest_count_refused(struct ingest *g, const char *reason, uint64_t n)
+void ingest_count_refused(struct ingest *g, const char *proto, const char *reason, uint64_t n)
 {
     mutex_lock(&g->mu);
-    count_reason_locked(g, reason, n);
+    count_reason_locked(g, proto, reason, n);
     mutex_unlock(&g->mu);
 }
 
@@ -159,7 +165,7 @@ static void count_stored(struct ingest *g, const struct job *j)
         g->stats.samples[st->type < PTYPE_BUILTIN_END ? st->type : 0] += st->rows.n;
     }
     for (uint32_t i = 0; i < j->rejects.n; i++)
-        count_reason_locked(g, j->rejects.v[i].reason, j->rejects.v[i].rows);
+        count_reason_locked(g, NATIVE, j->rejects.v[i].reason, j->rejects.v[i].rows);
     g->stats.name_cut += j->rejects.name_cut;
     g->stats.stack_cut += j->rejects.stack_cut;
     g->stats.label_dropped += j->rejects.label_dropped;
@@ -198,7 +204,7 @@ void ingest_fail(struct ingest *g, const struct msg_request *q, struct msg_reply
                            .actual = e->setting ? e->actual : 0,
                            .retry_after_ms = e->retry_after_s * 1000};
 
-    ingest_count(g, e->status, e->code);
+    ingest_count(g, NATIVE, e->status, e->code);
     if (wants_json(q)) {
         msg_fail(r, q, e);
         return;
@@ -273,7 +279,7 @@ static void reply_ok(struct job *j, bool duplicate, uint64_t lsn)
         loss_table_add(j->g->losses, &j->batch);
         source_table_set(j->g->sources, &j->batch);
     }
-    ingest_count(j->g, 200, duplicate ? "duplicate" : NULL);
+    ingest_count(j->g, NATIVE, 200, duplicate ? "duplicate" : NULL);
 }
 
 /* What the store's results mean to a sender. */

@@ -65,7 +65,8 @@ void ingest_steps_fail(struct ingest *g, const struct msg_request *q, struct msg
 #define INGEST_CODES_MAX   32
 
 struct ingest_count {
-    const char *name; /* static: a reason */
+    const char *proto; /* static: what it came as, "native" or "steps" */
+    const char *name;  /* static: a reason */
     uint64_t n;
 };
 
@@ -74,6 +75,7 @@ struct ingest_stats {
     uint64_t name_cut, stack_cut, label_dropped, label_cut; /* kept with their weight */
     uint32_t n_code, n_reason;
     struct {
+        const char *proto;
         int code;
         uint64_t n;
     } code[INGEST_CODES_MAX];

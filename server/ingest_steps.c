@@ -29,6 +29,8 @@ enum {
     REPLY_MAX = 16 << 10,
 };
 
+#define STEPS "steps" /* as /metrics says it */
+
 struct job {
     struct ingest *g;
     const struct msg_request *q;
@@ -47,7 +49,7 @@ struct job {
 void ingest_steps_fail(struct ingest *g, const struct msg_request *q, struct msg_reply *r,
                        const struct msg_error *e)
 {
-    ingest_count(g, e->status, e->code);
+    ingest_count(g, STEPS, e->status, e->code);
     msg_fail(r, q, e);
 }
 
@@ -90,13 +92,13 @@ static void reply_ok(struct job *j, const char *status, uint64_t lsn)
     put_rejected(&o, "in_future", p->in_future);
     json_array_end(&o);
     json_object_end(&o);
-    ingest_count(j->g, 200, NULL);
+    ingest_count(j->g, STEPS, 200, NULL);
     if (p->bad_step)
-        ingest_count_refused(j->g, "bad_step", p->bad_step);
+        ingest_count_refused(j->g, STEPS, "bad_step", p->bad_step);
     if (p->too_old)
-        ingest_count_refused(j->g, "too_old", p->too_old);
+        ingest_count_refused(j->g, STEPS, "too_old", p->too_old);
     if (p->in_future)
-        ingest_count_refused(j->g, "in_future", p->in_future);
+        ingest_count_refused(j->g, STEPS, "in_future", p->in_future);
 }
 
 static void refuse(struct job *j, const struct msg_error *e)

@@ -100,8 +100,8 @@ static void put_ingest(const struct metrics *m, struct buf *b)
     ingest_stats(m->ingest, &s);
     head(b, "strata_ingest_requests_total", "counter", "ingest requests by HTTP status");
     for (uint32_t i = 0; i < s.n_code; i++)
-        buf_printf(b, "strata_ingest_requests_total{proto=\"native\",code=\"%d\"} %" PRIu64 "\n",
-                   s.code[i].code, s.code[i].n);
+        buf_printf(b, "strata_ingest_requests_total{proto=\"%s\",code=\"%d\"} %" PRIu64 "\n",
+                   s.code[i].proto, s.code[i].code, s.code[i].n);
     head(b, "strata_ingest_samples_total", "counter", "samples stored by profile type");
     for (uint32_t i = 0; i < PTYPE_BUILTIN_END; i++) {
         const struct ptype *t = i ? ptype_builtin((ptype_id)i) : NULL;
@@ -114,8 +114,8 @@ static void put_ingest(const struct metrics *m, struct buf *b)
     head(b, "strata_rejected_total", "counter",
          "requests refused, and samples refused alone, by reason");
     for (uint32_t i = 0; i < s.n_reason; i++)
-        buf_printf(b, "strata_rejected_total{proto=\"native\",reason=\"%s\"} %" PRIu64 "\n",
-                   s.reason[i].name, s.reason[i].n);
+        buf_printf(b, "strata_rejected_total{proto=\"%s\",reason=\"%s\"} %" PRIu64 "\n",
+                   s.reason[i].proto, s.reason[i].name, s.reason[i].n);
     head(b, "strata_agent_lost_total", "counter", "observations that agents said they lost");
     loss_table_each(ingest_losses(m->ingest), put_loss, b);
     head(b, "strata_source_ok", "gauge", "1 where an agent last said that this source delivers");

@@ -210,7 +210,7 @@ class PostSteps(Case):
                                          dict(reason="in_future", steps=1)])
         self.assertEqual(self.get("steps", name="r")["n"], 1)
         m = self.s.metrics()
-        self.assertEqual(m['strata_rejected_total{proto="native",reason="bad_step"}'], 2)
+        self.assertEqual(m['strata_rejected_total{proto="steps",reason="bad_step"}'], 2)
         for body, status, word in ((b"{", 400, "no JSON"), (b'{"steps":[]}', 400, "service"),
                                    (b'{"service":"a","steps":[],"x":1}', 400, "no such field"),
                                    (b" " * (1 << 20) + b" ", 413, "larger than its limit")):

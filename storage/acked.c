@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * journal/acked: the last LSN that was committed, written behind each commit and never synced.
+ * journal/acked: the last LSN that was committed, written behind each commit without a sync of its
+ * own; synced at a start only, before the first journal is made.
  *
  * A commit is on disk before its number is written here, so whatever of this file is found, after a
  * stop, a kill or a power cut, its number was on disk: a row up to it that is missing is lost, not
@@ -33,11 +34,6 @@ static void fill(uint64_t lsn, uint8_t b[SIZE])
     memcpy(b + HEAD, &sum, 8);
 }
 
-int acked_open(int dir_fd)
-{
-    return openat(dir_fd, "acked", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-}
-
 void acked_write(int fd, uint64_t lsn)
 {
     uint8_t b[SIZE];
@@ -47,19 +43,35 @@ void acked_write(int fd, uint64_t lsn)
         return; /* an older number, or one that is not valid, says less and nothing wrong */
 }
 
-uint64_t acked_read(int dir_fd)
+int acked_open(int dir_fd, uint64_t lsn)
+{
+    int fd = openat(dir_fd, "acked", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    acked_write(fd, lsn);
+    if (fd >= 0 && (fsync(fd) != 0 || fsync(dir_fd) != 0)) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+bool acked_read(int dir_fd, uint64_t *ret)
 {
     int fd = openat(dir_fd, "acked", O_RDONLY | O_CLOEXEC);
     uint8_t b[SIZE] = {}, want[SIZE];
     uint64_t lsn;
     ssize_t n;
 
+    *ret = 0;
     if (fd < 0)
-        return 0;
+        return false;
     n = pread(fd, b, SIZE, 0);
     (void)close(fd);
     memcpy(&lsn, b + 8, 8);
     lsn = le64toh(lsn);
     fill(lsn, want);
-    return n == SIZE && memcmp(b, want, SIZE) == 0 ? lsn : 0;
+    if (n != SIZE || memcmp(b, want, SIZE) != 0)
+        return false;
+    *ret = lsn;
+    return true;
 }

@@ -400,7 +400,7 @@ static int start_first(struct store *s, struct err *err)
 
     if (atomic_load(&s->state) == STORE_READ_ONLY)
         return 0;
-    s->acked_fd = acked_open(s->journal_fd);
+    s->acked_fd = acked_open(s->journal_fd, s->acked_lsn);
     r = journal_create(s->journal_dir, s->journal_fd, s->next_number++, &s->conf.limits,
                        store_tuning.vfs, &s->current, err);
     s->current_since = mono_now();

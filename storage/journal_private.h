@@ -90,13 +90,14 @@ uint32_t journal_behind(int dir_fd, const char *wal, uint64_t *ret_at);
 
 /*
  * journal/acked (acked.c): a lower bound of what must be there at a start.
- *   acked_open   a descriptor for writing, or -1: only less is noticed then
- *   acked_write  behind a commit; fd -1 is a no-op; the file is not synced
- *   acked_read   0: it says nothing
+ *   acked_open   at lsn, on disk, before the first journal of a run is made: a descriptor for
+ *                writing, or -1: only less is noticed then
+ *   acked_write  behind a commit; fd -1 is a no-op; not synced
+ *   acked_read   false: it says nothing, *ret is 0
  */
-int acked_open(int dir_fd);
+int acked_open(int dir_fd, uint64_t lsn);
 void acked_write(int fd, uint64_t lsn);
-uint64_t acked_read(int dir_fd);
+bool acked_read(int dir_fd, uint64_t *ret);
 
 /* What column sum holds. */
 uint64_t journal_sum(uint64_t number, const struct journal_row *row);

@@ -40,7 +40,7 @@ struct file {
     int state; /* of journal_info() */
     struct err err;
     int64_t wal;  /* its size, -1: gone */
-    bool unused;  /* prepared, never written: its -wal is there and empty */
+    bool unused;  /* prepared, never written */
     bool no_rows; /* read to its end */
 };
 
@@ -430,6 +430,19 @@ static void check_behind(struct replay *p, const struct file *f)
         set_aside(p->s, f->number);
 }
 
+/*
+ * The last file has no -wal: was it lost, or is the file one whose removal, or whose making, a
+ * power cut took half of? Where rows are missing below a later file's after_lsn the gap says so by
+ * itself.
+ */
+static bool wal_is_lost(const struct replay *p, const struct file *f)
+{
+    uint64_t acked;
+
+    return !f->info.used && f->wal < 0 && p->skip_after == UINT64_MAX &&
+           (!acked_read(p->s->journal_fd, &acked) || acked > p->last_lsn);
+}
+
 static int replay_file(struct replay *p, uint32_t i, struct err *err)
 {
     struct file *f = &p->file[i];
@@ -442,9 +455,7 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
     p->now = f;
     p->skip_after = acknowledged(p, i);
     p->rows = 0;
-    /* prepared files have a -wal from the start; where rows are missing below a later file's
-     * after_lsn the gap says so by itself */
-    if (r == 0 && !f->info.used && f->wal < 0 && p->skip_after == UINT64_MAX)
+    if (r == 0 && wal_is_lost(p, f))
         r = err_set(&f->err, -EBADMSG, "journal/%" PRIu64 ".db: its -wal is gone", f->number);
     if (r == 0)
         check_gap(p, f);
@@ -467,6 +478,9 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
         return 0;
     }
     f->no_rows = p->rows == 0;
+    if (!f->info.used && f->wal < 0 &&
+        (p->skip_after == UINT64_MAX || p->skip_after <= p->last_lsn))
+        f->unused = true; /* nothing is missing */
     check_behind(p, f);
     return 0;
 }
@@ -474,9 +488,10 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
 /* What was committed, by journal/acked, and is in no file. */
 static void check_acked(struct replay *p)
 {
-    uint64_t acked = acked_read(p->s->journal_fd);
     struct err why = {};
+    uint64_t acked;
 
+    (void)acked_read(p->s->journal_fd, &acked);
     if (acked <= p->last_lsn)
         return;
     (void)err_set(&why, -EBADMSG, "journals: lsn %" PRIu64 " to %" PRIu64 " are gone",

@@ -208,6 +208,29 @@ static void *grow(struct rebuild *rb, const void **v, uint32_t *n, size_t size, 
     return (char *)(uintptr_t)*v + (*n)++ * size; // NOLINT(performance-no-int-to-ptr)
 }
 
+uint64_t name_hash_ptype(struct str name, struct str unit, enum ptype_kind kind)
+{
+    return hash_seed(unit.p, unit.n, hash_mix(hash_str(name) + kind));
+}
+
+uint64_t name_hash_labels(uint32_t n, const struct store_label *v)
+{
+    uint64_t h = n;
+
+    for (uint32_t i = 0; i < n; i++) {
+        h = hash_seed(v[i].name.p, v[i].name.n, hash_mix(h));
+        h = hash_seed(v[i].value.p, v[i].value.n, hash_mix(h));
+    }
+    return h;
+}
+
+uint64_t name_hash_series(ptype_id type, uint32_t svc, uint32_t labelset)
+{
+    const uint64_t field[3] = {type, svc, labelset};
+
+    return hash_bytes(field, sizeof field);
+}
+
 static int short_memory(struct err *err)
 {
     return err_set(err, -ENOMEM, "catalog.db: memory is short");
@@ -237,7 +260,7 @@ static int on_ptype(void *ctx, ptype_id id, struct str name, struct str unit, en
 
     if (id < PTYPE_IMPORTED_FIRST)
         return 0;
-    r = meet(&rb->ptype, id, hash_seed(unit.p, unit.n, hash_mix(hash_str(name) + kind)), err);
+    r = meet(&rb->ptype, id, name_hash_ptype(name, unit, kind), err);
     if (r <= 0)
         return r;
     x = grow(rb, (const void **)&rb->change.ptype, &rb->change.n_ptype, sizeof *x, &rb->room[1]);
@@ -253,14 +276,8 @@ static int on_labelset(void *ctx, uint32_t id, uint32_t n, const struct store_la
     struct rebuild *rb = ctx;
     struct catalog_labelset *x;
     struct store_label *own;
-    uint64_t h = n;
-    int r;
+    int r = meet(&rb->labelset, id, name_hash_labels(n, v), err);
 
-    for (uint32_t i = 0; i < n; i++) {
-        h = hash_seed(v[i].name.p, v[i].name.n, hash_mix(h));
-        h = hash_seed(v[i].value.p, v[i].value.n, hash_mix(h));
-    }
-    r = meet(&rb->labelset, id, h, err);
     if (r <= 0)
         return r;
     x = grow(rb, (const void **)&rb->change.labelset, &rb->change.n_labelset, sizeof *x,
@@ -279,9 +296,8 @@ static int on_series(void *ctx, uint32_t id, ptype_id type, uint32_t svc, uint32
                      struct err *err)
 {
     struct rebuild *rb = ctx;
-    const uint64_t field[3] = {type, svc, labelset};
     struct catalog_series *x;
-    int r = meet(&rb->series, id, hash_bytes(field, sizeof field), err);
+    int r = meet(&rb->series, id, name_hash_series(type, svc, labelset), err);
 
     if (r <= 0)
         return r;

@@ -57,3 +57,8 @@ struct file_list {
 /* Fill a catalog just made from the parts that there are. */
 [[nodiscard]] int catalog_rebuild(struct catalog *c, const char *dir, const char *vfs, real_ns now,
                                   const struct file_list *files, struct err *err);
+
+/* What an id means, as a number: services by hash_str() of their name. */
+uint64_t name_hash_ptype(struct str name, struct str unit, enum ptype_kind kind);
+uint64_t name_hash_labels(uint32_t n, const struct store_label *v);
+uint64_t name_hash_series(ptype_id type, uint32_t svc, uint32_t labelset);

@@ -14,7 +14,7 @@
 #include "storage/check_private.h"
 #include "storage/part_reader_private.h"
 
-#define TMP_MAX ((size_t)1 << 30)
+#define CHECK_MEM ((size_t)1 << 30)
 
 struct part_check {
     struct check *c;
@@ -339,7 +339,7 @@ int check_part(struct check *c, const struct part_info *info, struct err *err)
 
     pc.p = ps ? part_new(ps, info) : NULL;
     pc.block = malloc(sizeof *pc.block);
-    arena_init(&pc.tmp, TMP_MAX);
+    arena_init(&pc.tmp, CHECK_MEM);
     buf_init(&pc.data, (size_t)64 << 20);
     sum_set_init(&pc.set);
     if (pc.p && pc.block) {

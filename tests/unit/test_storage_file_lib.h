@@ -207,6 +207,7 @@ static int full_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flag
 #define HOUR   (3600 * NS_PER_S)
 #define T0     (INT64_C(1764417600) * NS_PER_S) /* 2025-11-29 12:00 UTC */
 #define PERIOD ((struct interval){{T0}, {T0 + HOUR}})
+#define MS0    (T0 / NS_PER_MS)
 #define WHOLE  ((struct interval){{INT64_MIN}, {INT64_MAX}})
 
 /* Catalog ids: services api 1, web 2; imported type; label sets; series. */
@@ -411,4 +412,29 @@ struct sample_rows {
             s.r.value[i] = 1000 + i;
     }
     return s;
+}
+
+/* Four blocks, two of them of one group, and all that stands beside. */
+static int sample_put_rows(struct part_writer *w, uint32_t n, int64_t ms, uint32_t series,
+                           ptype_id type, uint32_t svc, bool values, struct err *err)
+{
+    const uint32_t thread[2] = {part_thread(w, 1), part_thread(w, 2)};
+    struct sample_rows s = sample_rows(n, ms, series, thread, values);
+    int r = part_put_block(w, &s.r, type, svc, 0, err);
+
+    free(s.mem);
+    return r;
+}
+
+[[maybe_unused]] static int sample_put(struct part_writer *w, const struct sample_names *nm,
+                                       const struct sample_local *sl, struct err *err)
+{
+    struct local_snap snap = local_snap(&sl->l);
+
+    TRY(part_source(w, &sl->l, &snap, err));
+    TRY(sample_put_rows(w, 300, MS0, nm->series[1], PTYPE_CPU, 1, false, err));
+    TRY(sample_put_rows(w, 200, MS0 + 3000, nm->series[1], PTYPE_CPU, 1, true, err));
+    TRY(sample_put_rows(w, 40, MS0 + 10, nm->series[2], PTYPE_CPU, 2, true, err));
+    TRY(sample_put_rows(w, 7, MS0, nm->series[3], nm->custom, 1, true, err));
+    return part_put_local(w, WHOLE, err);
 }

@@ -2,39 +2,12 @@
 #include "storage/db_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
-#define MS0 (T0 / NS_PER_MS)
-
 struct here {
     char dir[64];
     struct sample_names nm;
     struct sample_local sl;
     struct part_info info;
 };
-
-/* ---- writing the sample --------------------------------------------------------------------- */
-
-static int put_rows(struct part_writer *w, uint32_t n, int64_t ms, uint32_t series, ptype_id type,
-                    uint32_t svc, bool values, struct err *err)
-{
-    const uint32_t thread[2] = {part_thread(w, 1), part_thread(w, 2)};
-    struct sample_rows s = sample_rows(n, ms, series, thread, values);
-    int r = part_put_block(w, &s.r, type, svc, 0, err);
-
-    free(s.mem);
-    return r;
-}
-
-static int put_all(struct part_writer *w, struct here *h, struct interval range, struct err *err)
-{
-    struct local_snap snap = local_snap(&h->sl.l);
-
-    TRY(part_source(w, &h->sl.l, &snap, err));
-    TRY(put_rows(w, 300, MS0, h->nm.series[1], PTYPE_CPU, 1, false, err));
-    TRY(put_rows(w, 200, MS0 + 3000, h->nm.series[1], PTYPE_CPU, 1, true, err));
-    TRY(put_rows(w, 40, MS0 + 10, h->nm.series[2], PTYPE_CPU, 2, true, err));
-    TRY(put_rows(w, 7, MS0, h->nm.series[3], h->nm.custom, 1, true, err));
-    return part_put_local(w, range, err);
-}
 
 static struct part_conf conf_of(const struct here *h, const char *vfs)
 {
@@ -55,7 +28,7 @@ static int write_part(struct here *h, const char *vfs, struct part_info *ret, st
     int r;
 
     TRY(part_create(&conf, &w, err));
-    r = put_all(w, h, WHOLE, err);
+    r = sample_put(w, &h->nm, &h->sl, err);
     if (r == 0)
         return part_finish(w, ret, err);
     (void)part_abort(w);

@@ -1191,7 +1191,7 @@ static bool say_metric(struct store *s, const struct fake_metric *f, struct inte
         t[out.n].v = f->p[i].t;
         status[out.n] = (uint8_t)f->p[i].status;
         num[out.n] = f->p[i].v;
-        inum[out.n] = (int64_t)f->p[i].v;
+        inum[out.n] = f->is_int ? (int64_t)f->p[i].v : 0;
         min[out.n] = f->p[i].v - 1;
         max[out.n] = f->p[i].v + 3;
         mean[out.n] = f->p[i].v + 1;

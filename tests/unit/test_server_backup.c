@@ -63,6 +63,7 @@ int store_backup(struct store *s, const char *dir, uint64_t *ret_lsn, struct err
         s->nested = false;
         named("second");
         assert_int_equal(reply.status, 503);
+        msg_reply_deinit(&reply); /* the outer one is filled next */
     }
     if (s->result < 0)
         return err_set(err, s->result, "words of the store");

@@ -332,8 +332,8 @@ static int put_locals(struct merge *m, struct err *err)
 
 static int merge_all(struct merge *m, struct err *err)
 {
-    const struct part_block **trie;
-    uint32_t n;
+    const struct part_block **trie = NULL;
+    uint32_t n = 0;
 
     TRY(open_streams(m, err));
     TRY(list_tries(m, &trie, &n, err));

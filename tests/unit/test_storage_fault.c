@@ -295,6 +295,98 @@ static void test_memory(void **state)
     memory_loop("five in a row", 5);
 }
 
+/* ---- each append is answered once ---------------------------------------------------------- */
+
+#define SENDERS  4u
+#define PER      200u
+#define IN_ROUND (SENDERS * PER)
+
+struct answer {
+    struct life *l;
+    struct batch b;
+    uint64_t payload;
+    _Atomic uint32_t answers;
+    _Atomic int r;
+};
+
+static struct answer answer[IN_ROUND];
+
+static void on_answer(void *ctx, int r, uint64_t lsn, const struct err *err)
+{
+    struct answer *a = ctx;
+
+    assert_true((lsn != 0) == (r == 0) && (err != NULL) == (r < 0));
+    atomic_store(&a->r, r);
+    atomic_fetch_add(&a->answers, 1);
+}
+
+static void *send_all(void *arg)
+{
+    struct answer *a = arg;
+
+    for (uint32_t i = 0; i < PER; i++)
+        store_append(a->l->s, &a[i].b, (struct str){(const char *)&a[i].payload, 8}, on_answer,
+                     &a[i]);
+    return NULL;
+}
+
+/* Many senders at once while calls fail and the store is closed behind the last of them. */
+static void answers_of(struct life *l, uint64_t n, uint32_t *ret_refused)
+{
+    pthread_t t[SENDERS];
+
+    open_in_trouble(l);
+    for (uint32_t i = 0; i < IN_ROUND; i++) {
+        answer[i].l = l;
+        answer[i].payload = i % BATCHES;
+        answer[i].b = made[i % BATCHES];
+        answer[i].b.id.seq = 1 + i % PER; /* a window of 1,024 */
+        answer[i].b.id.boot[0] = (uint8_t)(i / PER);
+        answer[i].b.id.content = i + 1;
+        atomic_store(&answer[i].answers, 0);
+    }
+    disk_fail(DISK_CHANGE | DISK_SYNC, n, 1 + n % 3, n % 2 ? EIO : ENOSPC);
+    for (uint32_t i = 0; i < SENDERS; i++)
+        assert_int_equal(thread_start(&t[i], "sender", 0, send_all, &answer[(size_t)i * PER]), 0);
+    for (uint32_t i = 0; i < SENDERS; i++)
+        assert_int_equal(pthread_join(t[i], NULL), 0);
+    l->s = store_close(l->s);
+    disk_fail(0, 0, 0, 0);
+    *ret_refused = 0;
+    for (uint32_t i = 0; i < IN_ROUND; i++) {
+        assert_int_equal(answer[i].answers, 1);
+        *ret_refused += answer[i].r < 0;
+    }
+}
+
+static void test_answered_once(void **state)
+{
+    uint32_t refused = 0;
+
+    (void)state;
+    tune();
+    store_tuning.rotate_bytes = 8 * 100;
+    for (uint64_t n = 5; n < 200; n += 13) {
+        struct life l;
+        uint32_t k;
+
+        life_init(&l);
+        answers_of(&l, n, &k);
+        refused += k;
+        open_in_trouble(&l);
+        for (uint32_t i = 0; i < IN_ROUND; i++) {
+            int r = store_append_wait(
+                l.s, &answer[i].b, (struct str){(const char *)&answer[i].payload, 8}, NULL, NULL);
+
+            assert_true(r == STORE_DUPLICATE || (r == 0 && answer[i].r != 0));
+        }
+        life_deinit(&l);
+    }
+    print_message("%u refused\n", refused);
+    assert_true(refused > 0);
+    store_tuning = (struct store_tuning){};
+}
+
 /* ---- the head's and the arenas' own limits (base/arena.h) ------------------------------------ */
 
 static void test_memory_hooks(void **state)
@@ -326,9 +418,8 @@ static void test_memory_hooks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_io),
-        cmocka_unit_test(test_io_in_a_row),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_io),           cmocka_unit_test(test_io_in_a_row),
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_answered_once),
         cmocka_unit_test(test_memory_hooks),
     };
     struct arena a;

@@ -55,6 +55,8 @@ GATES = [
      {"": 2.5}),
     ("T14 query p99 at 200,000 samples/s / idle", "query_200k_p99", "query_idle_p99", None,
      {"": None}),
+    ("T15 thirty days / one hour", "days_all", "days_hour", "<=", {"": 60}),
+    ("T15 files read for thirty days", "days_all_files", None, "<=", {"": 31}),
 ]
 
 

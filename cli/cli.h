@@ -14,6 +14,7 @@
  */
 enum {
     CLI_OK = 0,
+    CLI_DAMAGE = 1, /* of `strata check` */
     CLI_TROUBLE = 2,
 };
 
@@ -49,6 +50,7 @@ int cli_fail(const struct err *err);
 /* The verbs: argv[0] is "strata VERB". Return the exit status. */
 int cli_top(int argc, char **argv);
 int cli_flame(int argc, char **argv);
+int cli_check(int argc, char **argv);
 int cli_diff(int argc, char **argv);
 
 /* ---- client.c ------------------------------------------------------------------------------ */

@@ -15,11 +15,14 @@ static const struct {
     {"top", cli_top, "functions by self time, total and samples"},
     {"flame", cli_flame, "a flame graph to a file: folded stacks or SVG"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
+    {"check", cli_check, "is a data directory sound? needs no server"},
 };
 
 static void help(FILE *to)
 {
-    (void)fprintf(to, "Usage: strata VERB [OPTION...]\nAsks a running stratad.\n\n");
+    (void)fprintf(
+        to,
+        "Usage: strata VERB [OPTION...]\nAsks a running stratad, or looks into a data directory.\n\n");
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
         (void)fprintf(to, "  %-8s %s\n", verbs[i].verb, verbs[i].text);
     (void)fprintf(to, "\n`strata VERB --help` lists the options of a verb.\n");

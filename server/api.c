@@ -52,6 +52,7 @@ static const struct api_route routes[] = {
     {"/labels/{name}/values", api_label_values, values_params},
     {"/metrics", api_metrics, metrics_params},
     {"/metrics/query", api_metrics_query, metric_params},
+    {"/openapi.json", api_openapi, no_params},
     {"/series", api_sets, page_params},
     {"/sandwich", api_sandwich, sandwich_params},
     {"/status", api_status, no_params},

@@ -5,7 +5,7 @@
 
 #include "server/api_private.h"
 
-/* What there is: /types, /labels, /labels/{name}/values, /targets, /status. */
+/* What there is: /types, /labels, /labels/{name}/values, /targets, /status, /openapi.json. */
 
 #define VALUES_DEFAULT 1000
 #define VALUES_MAX     10000
@@ -337,5 +337,19 @@ int api_status(struct api_call *c, struct query_err *e)
     json_key(j, "queries_running");
     json_u64(j, api_running(c->api));
     json_object_end(j);
+    return 0;
+}
+
+/* ---- the page that describes all this ----------------------------------------------------------
+ */
+
+/* docs/openapi.json, put there by the build (embed.py) */
+extern const char api_openapi_json[];
+extern const unsigned long api_openapi_json_n;
+
+int api_openapi(struct api_call *c, struct query_err *e)
+{
+    (void)e;
+    c->reply->fixed = (struct str){api_openapi_json, api_openapi_json_n};
     return 0;
 }

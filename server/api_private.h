@@ -140,6 +140,7 @@ void api_text_name(struct buf *b, struct str s);
 
 api_fn api_flamegraph, api_top, api_timeseries, api_export, api_sandwich, api_diff;
 api_fn api_types, api_labels, api_label_values, api_targets, api_status;
+api_fn api_openapi;
 api_fn api_sets, api_steps, api_events, api_coverage, api_metrics, api_metrics_query;
 
 /* The JSON tree and the plain report, also for exports. */

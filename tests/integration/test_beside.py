@@ -303,6 +303,17 @@ class EventsAndSets(Case):
         self.assertEqual(len([s for s in every["sources"] if s["type"]["name"] == "cpu"]), 2)
 
 
+class OpenApi(Case):
+    def test_openapi_is_the_page(self):
+        a = self.s.get("/api/v1/openapi.json")
+        self.assertEqual((a.status, a.headers["Content-Type"]), (200, "application/json"))
+        here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/openapi.json")
+        with open(here, "rb") as f:
+            self.assertEqual(a.body, f.read())
+        self.assertIn("/steps", a.json()["paths"])
+        self.assertEqual(self.s.get("/api/v1/openapi.json", x=1).status, 400)
+
+
 class Metrics(Case):
     def test_metrics_gauge_counter_and_status(self):
         b = sb.Batch(labels={"host": "h"})

@@ -18,9 +18,10 @@ struct flame {
 };
 
 static const struct argp_option options[] = {
-    {"output", 'o', "FILE", 0, "write here; .svg or .folded decides the format; default: stdout",
+    {"output", 'o', "FILE", 0,
+     "write here; .svg, .folded, .pb.gz or .speedscope.json decides the format; default: stdout",
      0},
-    {"format", OPT_FORMAT, "folded|svg", 0, "whatever FILE is called", 0},
+    {"format", OPT_FORMAT, "folded|svg|pprof|speedscope", 0, "whatever FILE is called", 0},
     {},
 };
 
@@ -37,8 +38,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         f->file = arg;
         return 0;
     case OPT_FORMAT:
-        if (strcmp(arg, "folded") != 0 && strcmp(arg, "svg") != 0)
-            argp_error(state, "--format is folded or svg, not \"%s\"", arg);
+        if (strcmp(arg, "folded") != 0 && strcmp(arg, "svg") != 0 && strcmp(arg, "pprof") != 0 &&
+            strcmp(arg, "speedscope") != 0)
+            argp_error(state, "--format is folded, svg, pprof or speedscope, not \"%s\"", arg);
         f->format = arg;
         return 0;
     case ARGP_KEY_ARG:
@@ -58,6 +60,10 @@ static const char *format_of(const struct flame *f)
         return f->format;
     if (str_ends(name, STR(".svg")))
         return "svg";
+    if (str_ends(name, STR(".pb.gz")))
+        return "pprof";
+    if (str_ends(name, STR(".speedscope.json")))
+        return "speedscope";
     if (!name.n || str_eq(name, STR("-")) || str_ends(name, STR(".folded")) ||
         str_ends(name, STR(".txt")))
         return "folded";
@@ -85,10 +91,11 @@ static int file_write(const char *path, struct str s, struct err *err)
 int cli_flame(int argc, char **argv)
 {
     const struct argp_child children[] = {{&cli_ask_argp, 0, NULL, 0}, {}};
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .children = children,
-                              .doc = "A flame graph to a file, as folded stacks or SVG."};
+    const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .children = children,
+        .doc = "A flame graph to a file: folded stacks, SVG, pprof or speedscope."};
     struct flame f = {};
     struct err err = {};
     struct buf query, out;
@@ -100,7 +107,9 @@ int cli_flame(int argc, char **argv)
         return CLI_TROUBLE;
     format = f.ask.json ? "json" : format_of(&f);
     if (!format) {
-        (void)err_set(&err, -EINVAL, "%s ends in neither .svg nor .folded: say --format", f.file);
+        (void)err_set(&err, -EINVAL,
+                      "%s ends in none of .svg .folded .pb.gz .speedscope.json: say --format",
+                      f.file);
         return cli_fail(&err);
     }
     buf_init(&query, 128 << 10);

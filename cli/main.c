@@ -13,7 +13,7 @@ static const struct {
     const char *text;
 } verbs[] = {
     {"top", cli_top, "functions by self time, total and samples"},
-    {"flame", cli_flame, "a flame graph to a file: folded stacks or SVG"},
+    {"flame", cli_flame, "a flame graph to a file: folded stacks, SVG, pprof, speedscope"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
     {"check", cli_check, "is a data directory sound? needs no server"},
 };

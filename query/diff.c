@@ -546,6 +546,7 @@ static int diff(struct diff *d, struct query_err *e)
 {
     struct query *q = d->q[0];
 
+    q->detail = QUERY_OF_FUNCTIONS;
     TRY(query_gather(q, 0, e));
     TRY(query_shape(q, false, &d->s, e));
     d->root = query_zoom(d->s.t, d->ask->table ? 0 : d->ask->root, &d->ret->view_found);

@@ -281,12 +281,13 @@ const char *query_kind_word(enum frame_kind kind);
 /* ---- flame graph --------------------------------------------------------------------------- */
 
 struct query_flame_ask {
-    uint32_t width;     /* pixels: what is narrower than one is hidden; 0: nothing is */
-    uint32_t max_nodes; /* rows, hidden ones included; 0: no limit; else at least 2 */
-    uint64_t root;      /* zoom hash of the view's root; 0: the tree's */
-    bool by_name;       /* siblings by name instead of by value */
-    bool invert;        /* leaves first: callers below callees */
-    struct str match;   /* search pattern; {NULL, 0}: none */
+    uint32_t width;           /* pixels: what is narrower than one is hidden; 0: nothing is */
+    uint32_t max_nodes;       /* rows, hidden ones included; 0: no limit; else at least 2 */
+    uint64_t root;            /* zoom hash of the view's root; 0: the tree's */
+    bool by_name;             /* siblings by name instead of by value */
+    bool invert;              /* leaves first: callers below callees */
+    struct str match;         /* search pattern; {NULL, 0}: none */
+    enum query_detail detail; /* what nodes are; root is of functions alone */
 };
 
 struct query_step {

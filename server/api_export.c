@@ -309,9 +309,12 @@ int api_export(struct api_call *c, struct query_err *e)
     static const char *const formats[] = {"folded", "svg",        "json", "text",
                                           "pprof",  "speedscope", NULL};
     static const char *const lost_words[] = {"none", "frame", NULL};
+    static const char *const extension[] = {"folded", "svg",   "json",
+                                            "txt",    "pb.gz", "speedscope.json"};
     struct query_flame_ask ask;
     struct query_flame f = {};
     uint32_t format = UINT32_MAX, lost = 0;
+    unit_i128 frame;
 
     TRY(api_open(c, true, e));
     TRY(api_flame_ask(c, &ask, e));
@@ -319,21 +322,38 @@ int api_export(struct api_call *c, struct query_err *e)
     TRY(api_param_word(c, "lost", lost_words, &lost, e));
     if (format == UINT32_MAX)
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "format",
-                          "format is folded, svg, json or text");
-    if (format >= PPROF)
-        return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "format",
-                          "format=%s is not supported by this version", formats[format]);
-    file_name(c, format == TEXT ? "txt" : formats[format]);
+                          "format is folded, svg, json, text, pprof or speedscope");
+    if (format == PPROF && ask.root)
+        return query_fail(e, -ENOTSUP, QUERY_NOT_SUPPORTED, "root",
+                          "root is a node of functions, and pprof holds lines and addresses: "
+                          "f=start: does what it would");
+    file_name(c, extension[format]);
     if (format == TEXT)
         return api_write_report(c, e);
     if (format != SVG) /* never cut */
         ask.width = ask.max_nodes = 0;
     else if (!api_param(c, "width").n && ask.width)
         ask.width = SVG_WIDTH;
+    if (format == PPROF)
+        ask.detail = QUERY_OF_FRAMES;
     TRY(query_flame(c->query, &ask, &f, e));
-    if (format == JSON)
+    frame = lost ? lost_weight(&f.sum) : 0;
+    switch ((enum format)format) {
+    case PPROF:
+        c->reply->content_type = "application/octet-stream";
+        c->reply->gzip_file = true;
+        return api_write_pprof(c, &f, frame, e);
+    case SPEEDSCOPE:
+        return api_write_speedscope(c, &f, frame, e);
+    case SVG:
+        c->reply->content_type = "image/svg+xml";
+        return write_svg(c, &f, frame, e);
+    case FOLDED:
+        c->reply->content_type = "text/plain; charset=utf-8";
+        return write_folded(c, &f, frame, e);
+    case JSON:
+    case TEXT:
+    default:
         return api_write_tree(c, &f, e);
-    c->reply->content_type = format == SVG ? "image/svg+xml" : "text/plain; charset=utf-8";
-    return format == SVG ? write_svg(c, &f, lost ? lost_weight(&f.sum) : 0, e)
-                         : write_folded(c, &f, lost ? lost_weight(&f.sum) : 0, e);
+    }
 }

@@ -147,3 +147,9 @@ api_fn api_sets, api_steps, api_events, api_coverage, api_metrics, api_metrics_q
 [[nodiscard]] int api_write_tree(struct api_call *c, const struct query_flame *f,
                                  struct query_err *e);
 [[nodiscard]] int api_write_report(struct api_call *c, struct query_err *e);
+
+/* A whole tree as a file of another tool. lost: weight of a frame [lost] below the root, or 0. */
+[[nodiscard]] int api_write_pprof(struct api_call *c, const struct query_flame *f, unit_i128 lost,
+                                  struct query_err *e);
+[[nodiscard]] int api_write_speedscope(struct api_call *c, const struct query_flame *f,
+                                       unit_i128 lost, struct query_err *e);

@@ -94,13 +94,16 @@ void http_reply_pack(struct http_req *r)
         m->status = 304;
     }
     body = body_of(m);
-    if (m->status != 200 || m->encoding || body.n <= GZIP_MIN ||
-        !http_list_has(r->q.accept_encoding, STR("gzip")) || !gzip(body, &packed))
+    if (m->status != 200 || m->encoding)
+        return;
+    if (!m->gzip_file && (body.n <= GZIP_MIN || !http_list_has(r->q.accept_encoding, STR("gzip"))))
+        return;
+    if (!gzip(body, &packed))
         return;
     buf_deinit(&m->body);
     m->fixed = (struct str){};
     m->body = packed;
-    m->encoding = "gzip";
+    m->encoding = m->gzip_file ? NULL : "gzip";
 }
 
 struct header {

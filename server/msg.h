@@ -49,6 +49,7 @@ struct msg_reply {
     enum msg_cache cache;
     uint32_t retry_after_s; /* 0: none */
     char filename[128];     /* of an attachment, ASCII; "" none */
+    bool gzip_file;         /* the file itself is to be gzip, whatever the client accepts */
     const char *allow;      /* of 405; NULL none */
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """strata top and strata flame against a running server."""
+import gzip
 import json
 import os
 import tempfile
@@ -77,6 +78,18 @@ class Cli(unittest.TestCase):
         self.assertIn(b"a filter is keep:", r.stderr)
         r = strata(self.s, "top", *["-f", "keep:x"] * 17)
         self.assertEqual(r.returncode, 2)
+
+    def test_files_for_other_tools(self):
+        with tempfile.TemporaryDirectory() as d:
+            for name in ("x.pb.gz", "x.speedscope.json"):
+                self.run_ok("flame", "--from", "now-5m", "-o", os.path.join(d, name))
+            with open(os.path.join(d, "x.pb.gz"), "rb") as f:
+                self.assertIn(b"hot", gzip.decompress(f.read()))
+            with open(os.path.join(d, "x.speedscope.json"), encoding="utf-8") as f:
+                self.assertEqual(sum(json.load(f)["profiles"][0]["weights"]), 910000000)
+            r = strata(self.s, "flame", "-o", os.path.join(d, "x.unknown"))
+            self.assertEqual(r.returncode, 2)
+            self.assertIn(b"say --format", r.stderr)
 
     def test_diff(self):
         b = sb.Batch()

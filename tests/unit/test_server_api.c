@@ -138,6 +138,8 @@ static void other_answers(void **state)
         {"/api/v1/export", RANGE "&format=folded&lost=frame", "export.folded"},
         {"/api/v1/export", RANGE "&format=svg&lost=frame", "export.svg"},
         {"/api/v1/export", RANGE "&format=text", "export.txt"},
+        {"/api/v1/export", RANGE "&format=speedscope&lost=frame", "export.speedscope.json"},
+        {"/api/v1/export", RANGE "&format=pprof", "export.pb"},
         {"/api/v1/flamegraph", "q=cpu&from=1764417000s&to=1764417060s", "not_covered.json"},
         {"/api/v1/flamegraph", "q=cpu&from=1764417630s&to=1764417640s", "zero.json"},
     };
@@ -247,8 +249,8 @@ static void refusals(void **state)
     refused(400, "bad_parameter", "\"param\":\"rate\"");
     handle("/api/v1/export", "q=cpu");
     refused(400, "bad_parameter", "\"param\":\"format\"");
-    handle("/api/v1/export", "q=cpu&format=pprof");
-    refused(422, "not_supported", "\"param\":\"format\"");
+    handle("/api/v1/export", "q=cpu&format=pprof&root=1");
+    refused(422, "not_supported", "\"param\":\"root\"");
     teardown();
 }
 

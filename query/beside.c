@@ -67,9 +67,12 @@ int query_takes_init(struct query *q, struct query_takes *ret, struct query_err 
     struct err err = {};
     int r;
 
+    *ret = t;
+    TRY(query_alive(q, e));
+    if (t.all)
+        return 0;
     for (uint32_t i = 0; i < q->select.n; i++)
         t.by_process |= names_process(q->select.matcher[i].name);
-    TRY(query_alive(q, e));
     r = store_list_targets(q->view, &ask, on_process, &p, &err);
     if (p.r < 0)
         return p.r;

@@ -135,8 +135,8 @@ def main():
                             f"{' '.join(sorted(said[route] ^ served[route]))}")
     folder = os.path.join(root, "tests/golden/api")
     for name in sorted(os.listdir(folder)):
-        if not name.endswith(".json"):
-            continue
+        if not name.endswith(".json") or name.startswith("export."):
+            continue  # an export has the form of another program
         with open(os.path.join(folder, name), encoding="utf-8") as f:
             answer = json.load(f)
         schema = SCHEMAS.get(answer.get("kind"))

@@ -144,3 +144,19 @@ size_t text_width(struct str s)
         n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
     return n;
 }
+
+void text_i128(struct buf *b, unit_i128 v)
+{
+    __extension__ unsigned __int128 u =
+        v < 0 ? -(unsigned __int128)v : (unsigned __int128)v; /* the lowest has no positive */
+    char digits[48];
+    size_t i = 0;
+
+    if (v < 0)
+        buf_chr(b, '-');
+    do
+        digits[i++] = (char)('0' + (int)(u % 10));
+    while (u /= 10);
+    while (i--)
+        buf_chr(b, digits[i]);
+}

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "base/time.h"
+#include "base/unit.h"
 
 /*
  * Values and names for people, on a terminal: pure text, appended to a buffer. Any thread.
@@ -18,6 +19,9 @@ void text_count(struct buf *b, uint64_t n);
  * in cores' time; other nanoseconds are not. unit as the API names it; value as a decimal string.
  */
 void text_value(struct buf *b, struct str type, struct str unit, double value);
+
+/* As it is: -170141183460469231731687303715884105728 */
+void text_i128(struct buf *b, unit_i128 v);
 
 /* 100 * part / whole: "18.6 %", or "-" where whole is 0. */
 void text_percent(struct buf *b, double part, double whole);

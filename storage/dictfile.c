@@ -525,3 +525,65 @@ int dictfile_copy(struct dictfile *f, const char *path, struct err *err)
 {
     return db_copy(&f->db, path, err);
 }
+
+/* ---- sizes --------------------------------------------------------------------------------- */
+
+/* Length of the cell that a chunk of texts is, before it was packed. */
+static uint64_t raw_length(const void *p, int n)
+{
+    struct cell_in in = cell_in(p, n > 0 ? (size_t)n : 0);
+
+    (void)cell_get_fixed(&in, 1);
+    return cell_get_varint(&in);
+}
+
+static int sizes(const struct db *db, struct store_size ret[static DICTFILE_KINDS], struct err *err)
+{
+    static const struct {
+        const char *what;
+        uint32_t raw; /* bytes of an entry as plain numbers; 0: said by the cell */
+    } kind[DICT_KINDS] = {
+        [DICT_TEXT] = {"dict text", 0},          [DICT_BIN] = {"dict binary", 9},
+        [DICT_FUNCTION] = {"dict function", 13}, [DICT_FRAME] = {"dict frame", 21},
+        [DICT_NODE] = {"dict node", 8},          [DICT_LIST] = {"dict frame list", 4},
+    };
+    sqlite3_stmt *st = NULL;
+    int r = db_prepare(db, "SELECT kind, n, data FROM chunk WHERE kind > 0", &st, err);
+
+    static_assert(DICT_KINDS == DICTFILE_KINDS, "one size for each");
+    while (r == 0 && (r = db_step(db, st, err)) == 1) {
+        int64_t k = sqlite3_column_int64(st, 0);
+        uint64_t n = (uint64_t)sqlite3_column_int64(st, 1);
+        const void *data = sqlite3_column_blob(st, 2);
+
+        r = 0;
+        if (k <= 0 || k >= DICT_KINDS)
+            continue;
+        ret[k].what = str_c(kind[k].what);
+        ret[k].n += n;
+        ret[k].stored += (uint64_t)sqlite3_column_bytes(st, 2);
+        ret[k].raw += kind[k].raw ? n * kind[k].raw : raw_length(data, sqlite3_column_bytes(st, 2));
+    }
+    (void)sqlite3_finalize(st);
+    return r;
+}
+
+int dictfile_own_sizes(struct dictfile *f, struct store_size ret[static DICTFILE_KINDS],
+                       struct err *err)
+{
+    return sizes(&f->db, ret, err);
+}
+
+int dictfile_sizes(const char *dir, uint32_t epoch, const char *vfs,
+                   struct store_size ret[static DICTFILE_KINDS], struct err *err)
+{
+    char name[DICTFILE_NAME];
+    struct db db;
+    int r;
+
+    dictfile_name(name, epoch);
+    TRY(db_open_read(dir, name, &dict_kind, DB_COPY_OF_LIVE, 0, vfs, &db, err));
+    r = sizes(&db, ret, err);
+    db_close(&db);
+    return r;
+}

@@ -52,6 +52,10 @@ enum dictfile_how {
 [[nodiscard]] int dictfile_load(const char *dir, const char *vfs, enum dictfile_how how,
                                 struct epoch *e, struct dictfile **ret_file, struct err *err);
 
-/* Bytes per kind of entry, for store_list_sizes. false of fn ends it with -ECANCELED. */
+/* Bytes per kind of entry, added to ret[kind]; of a file at rest, or of the open one (its owner).
+ */
+#define DICTFILE_KINDS 7
 [[nodiscard]] int dictfile_sizes(const char *dir, uint32_t epoch, const char *vfs,
-                                 store_size_fn *fn, void *ctx, struct err *err);
+                                 struct store_size ret[static DICTFILE_KINDS], struct err *err);
+[[nodiscard]] int dictfile_own_sizes(struct dictfile *f,
+                                     struct store_size ret[static DICTFILE_KINDS], struct err *err);

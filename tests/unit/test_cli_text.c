@@ -46,6 +46,21 @@ static void test_value(void **state)
     is("5 widgets");
 }
 
+static void test_i128(void **state)
+{
+    const unit_i128 top = (unit_i128)1 << 126;
+
+    (void)state;
+    text_i128(&b, 0);
+    is("0");
+    text_i128(&b, -17);
+    is("-17");
+    text_i128(&b, top - 1 + top);
+    is("170141183460469231731687303715884105727");
+    text_i128(&b, -top - top);
+    is("-170141183460469231731687303715884105728");
+}
+
 static void test_percent(void **state)
 {
     (void)state;
@@ -91,7 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_count), cmocka_unit_test(test_value), cmocka_unit_test(test_percent),
-        cmocka_unit_test(test_range), cmocka_unit_test(test_name),
+        cmocka_unit_test(test_i128),  cmocka_unit_test(test_range), cmocka_unit_test(test_name),
     };
     int r;
 

@@ -447,19 +447,6 @@ static void test_no_memory(void **state)
     assert_int_equal(test_remove_tree(dir), 0);
 }
 
-static bool on_size(void *ctx, const struct store_size *s)
-{
-    uint64_t *n = ctx;
-
-    assert_true(s->n > 0 && s->stored > 0);
-    n[0]++;
-    if (str_eq(s->what, STR("dict node"))) {
-        n[1] = s->n;
-        n[2] = s->stored;
-    }
-    return true;
-}
-
 /* A dictionary of format version 1, as it was written when that was new; and what a node costs. */
 static void test_golden(void **state)
 {
@@ -470,7 +457,7 @@ static void test_golden(void **state)
     struct bytes file;
     struct err err = {};
     char dir[64];
-    uint64_t n[3] = {};
+    struct store_size size[DICTFILE_KINDS] = {};
 
     (void)state;
     folder_make(dir);
@@ -479,9 +466,11 @@ static void test_golden(void **state)
     assert_ok(dictfile_create(dir, EPOCH, NULL, &f, &err), &err);
     assert_ok(dictfile_append(f, x.e, &err), &err);
     f = dictfile_close(f);
-    assert_ok(dictfile_sizes(dir, EPOCH, NULL, on_size, n, &err), &err);
-    assert_int_equal(n[0], 6);
-    assert_true(n[1] > 600 && n[2] < 4 * n[1]);
+    assert_ok(dictfile_sizes(dir, EPOCH, NULL, size, &err), &err);
+    for (int i = 1; i < DICTFILE_KINDS; i++)
+        assert_true(size[i].what.n > 0 && size[i].n > 0 && size[i].raw > 0 && size[i].stored > 0);
+    assert_str(size[5].what, STR("dict node"));
+    assert_true(size[5].n > 600 && size[5].stored < 4 * size[5].n);
     if (golden && getenv("UPDATE_GOLDEN")) {
         file = file_get(dir, "dict/12.db");
         file_put(golden, "dict_v1.db", file);

@@ -684,6 +684,77 @@ static void test_handles(void **state)
     here_deinit(&h);
 }
 
+/* Threads that read the same parts through few handles, while what was decoded is given up. */
+enum {
+    N_PART = 5,
+    N_THREAD = 4,
+    N_TURN = 150
+};
+
+struct turns {
+    struct parts *ps;
+    struct part *p[N_PART];
+    uint64_t seed;
+    _Atomic uint32_t *failed;
+};
+
+static void *take_turns(void *arg)
+{
+    struct turns *t = arg;
+    const struct local *l;
+    struct local_snap snap;
+    struct str s;
+
+    for (uint32_t i = 0; i < N_TURN; i++) {
+        struct part *p = part_ref(t->p[hash_mix(t->seed + i) % N_PART]);
+        struct part_handle *h;
+        int r = part_load(p, NULL);
+
+        if (r == 0)
+            r = part_enter(p, &h, NULL);
+        if (r == 0) {
+            r = part_cols(h, p->block[i % p->n_block].id, &s, NULL);
+            part_leave(h);
+        }
+        if (r == 0 && i % 3 == 0)
+            r = part_local(p, &l, &snap, NULL);
+        if (r == 0 && i % 3 == 0 && texts_n(&l->text) < 5)
+            r = -1;
+        atomic_fetch_add(t->failed, r != 0);
+        (void)part_unref(p);
+        if (i % 7 == 0)
+            parts_trim(t->ps, 0);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    struct here h;
+    struct parts *ps;
+    struct turns t[N_THREAD];
+    pthread_t thread[N_THREAD];
+    _Atomic uint32_t failed = 0;
+
+    (void)state;
+    here_init(&h);
+    ps = parts_new(h.dir, NULL, 3, true);
+    for (uint32_t i = 0; i < N_THREAD; i++) {
+        t[i] = (struct turns){.ps = ps, .seed = i * 1000, .failed = &failed};
+        for (int k = 0; k < N_PART; k++)
+            t[i].p[k] = i == 0 ? part_new(ps, &h.info) : t[0].p[k];
+    }
+    for (int i = 0; i < N_THREAD; i++)
+        assert_int_equal(thread_start(&thread[i], "part", 0, take_turns, &t[i]), 0);
+    for (int i = 0; i < N_THREAD; i++)
+        (void)pthread_join(thread[i], NULL);
+    assert_int_equal(failed, 0);
+    for (int k = 0; k < N_PART; k++)
+        (void)part_unref(t[0].p[k]);
+    (void)parts_free(ps);
+    here_deinit(&h);
+}
+
 /* A part of format version 1, as it was written when that was new. */
 static void test_golden(void **state)
 {
@@ -720,7 +791,8 @@ int main(void)
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_cut),
         cmocka_unit_test(test_damage),  cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_full),    cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_handles), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_handles), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,7 @@ struct block_coder *block_coder_free(struct block_coder *c);
 
 /*
  * Bring rows into the order that block_encode wants; rows that are equal in all four keep theirs.
- * Any n; temporary memory in tmp: 16 bytes a row, 24 with wide.
+ * Any n; temporary memory in tmp: 32 bytes a row, 40 with wide.
  */
 [[nodiscard]] int block_sort(struct block_rows *r, struct arena *tmp, struct err *err);
 

@@ -341,6 +341,58 @@ static void gather(const struct order *o, void *v, size_t size)
     memcpy(v, to, o->n * size);
 }
 
+/* Rows of one instant that still have to be put in order: at most so many. */
+#define RUN_MAX 64u
+
+static void sort_run(const struct block_rows *r, uint32_t *at, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t row = at[i], k = i;
+
+        for (; k > 0 && block_compare(r, at[k - 1], row) > 0; k--)
+            at[k] = at[k - 1];
+        at[k] = row;
+    }
+}
+
+/* By time alone, then the few rows of each instant. False: there are too many of one, or the times
+ * lie too far apart; or memory, then the slow way will say so. */
+static bool sort_by_time(const struct block_rows *r, struct order *o, struct arena *tmp)
+{
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    uint64_t *a, *sorted;
+
+    for (uint32_t i = 0; i < r->n; i++) {
+        least = r->ms[i] < least ? r->ms[i] : least;
+        most = r->ms[i] > most ? r->ms[i] : most;
+    }
+    a = (uint64_t)most - (uint64_t)least <= UINT32_MAX ? arena_calloc(tmp, r->n, 2 * sizeof *a)
+                                                       : NULL;
+    if (!a)
+        return false;
+    for (uint32_t i = 0; i < r->n; i++)
+        a[i] = (uint64_t)(r->ms[i] - least) << 32 | i;
+    sorted = sort_u64(a, a + r->n, r->n, 32);
+    for (uint32_t i = 0, end; i < r->n; i = end) {
+        for (end = i; end < r->n && sorted[end] >> 32 == sorted[i] >> 32; end++)
+            o->at[end] = (uint32_t)sorted[end];
+        if (end - i > RUN_MAX)
+            return false;
+        sort_run(r, o->at + i, end - i);
+    }
+    return true;
+}
+
+static void sort_slowly(const struct block_rows *r, struct order *o)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        o->at[i] = i;
+    sort_column(o, NULL, r->node);
+    sort_column(o, NULL, r->thread);
+    sort_column(o, NULL, r->series);
+    sort_column(o, r->ms, NULL);
+}
+
 int block_sort(struct block_rows *r, struct arena *tmp, struct err *err)
 {
     struct order o = {.n = r->n};
@@ -352,12 +404,8 @@ int block_sort(struct block_rows *r, struct arena *tmp, struct err *err)
     o.to = arena_calloc(tmp, r->n, r->wide ? sizeof *r->wide : sizeof *r->ms);
     if (!o.at || !o.tmp || !o.to)
         return coder_no_memory(err);
-    for (uint32_t i = 0; i < r->n; i++)
-        o.at[i] = i;
-    sort_column(&o, NULL, r->node);
-    sort_column(&o, NULL, r->thread);
-    sort_column(&o, NULL, r->series);
-    sort_column(&o, r->ms, NULL);
+    if (!sort_by_time(r, &o, tmp))
+        sort_slowly(r, &o);
     gather(&o, r->ms, sizeof *r->ms);
     gather(&o, r->series, sizeof *r->series);
     gather(&o, r->thread, sizeof *r->thread);

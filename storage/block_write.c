@@ -26,6 +26,7 @@ struct writer {
     uint32_t n_rank, many;
     uint32_t from, n; /* the slice */
     uint32_t *x;      /* numbers of a column, n */
+    uint32_t *t;      /* of each row: quanta since the first */
     uint8_t *one, *two;
     uint32_t n_cell;
 };
@@ -138,7 +139,8 @@ static void add_row(struct sum_entry *e, const struct block_rows *r, uint32_t i)
 {
     e->freq++;
     e->count += r->count ? r->count[i] : 1;
-    e->sum += value_at(r, i) * (r->held ? (unit_i128)r->held[i] : 1);
+    if (r->value || r->wide || r->held)
+        e->sum += value_at(r, i) * (r->held ? (unit_i128)r->held[i] : 1);
     e->var += r->var ? (double)r->var[i] : (double)NAN;
 }
 
@@ -161,6 +163,8 @@ static int write_summary(struct writer *w, struct buf *out, uint32_t *ret_flags,
         add_row(&v[n - 1], r, row);
         of[row] = n - 1;
     }
+    for (uint32_t i = 0; !r->value && !r->wide && !r->held && i < n; i++)
+        v[i].sum = (unit_i128)r->period * v[i].count;
     TRY(sum_write(c, v, n, out, rank, ret_flags, &w->many, err));
     w->n_rank = n;
     w->rank = of;
@@ -174,21 +178,42 @@ static int64_t narrowed(unit_i128 v)
     return v > INT64_MAX ? INT64_MAX : v < INT64_MIN ? INT64_MIN : (int64_t)v;
 }
 
+/* Total and range of the values. */
+static void add_values(const struct block_rows *r, struct block_meta *m)
+{
+    uint64_t few = UINT64_MAX, many = 0;
+
+    if (r->value || r->wide || r->held) {
+        for (uint32_t i = 0; i < r->n; i++) {
+            unit_i128 v = value_at(r, i);
+            int64_t cut = narrowed(v);
+
+            m->total += v * (r->held ? (unit_i128)r->held[i] : 1);
+            m->vmin = cut < m->vmin ? cut : m->vmin;
+            m->vmax = cut > m->vmax ? cut : m->vmax;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint64_t n = r->count ? r->count[i] : 1;
+
+        few = n < few ? n : few;
+        many = n > many ? n : many;
+    }
+    m->total = (unit_i128)r->period * m->count;
+    m->vmin = narrowed((unit_i128)r->period * (r->period < 0 ? many : few));
+    m->vmax = narrowed((unit_i128)r->period * (r->period < 0 ? few : many));
+}
+
 static void make_meta(const struct block_rows *r, uint32_t quantum, struct block_meta *m)
 {
     int64_t end = r->ms[r->n - 1] + quantum;
 
     *m = (struct block_meta){.n = r->n, .smin = UINT32_MAX, .vmin = INT64_MAX, .vmax = INT64_MIN};
     for (uint32_t i = 0; i < r->n; i++) {
-        unit_i128 v = value_at(r, i);
-        int64_t cut = narrowed(v);
-
         m->count += r->count ? r->count[i] : 1;
-        m->total += v * (r->held ? (unit_i128)r->held[i] : 1);
         m->smin = r->series[i] < m->smin ? r->series[i] : m->smin;
         m->smax = r->series[i] > m->smax ? r->series[i] : m->smax;
-        m->vmin = cut < m->vmin ? cut : m->vmin;
-        m->vmax = cut > m->vmax ? cut : m->vmax;
         if (r->held && r->ms[i] + r->held[i] > end)
             end = r->ms[i] + r->held[i];
         if (r->count && r->count[i] == 0)
@@ -196,6 +221,7 @@ static void make_meta(const struct block_rows *r, uint32_t quantum, struct block
         if (r->var && !isnan(r->var[i]))
             m->flags |= BLOCK_VARIANCES;
     }
+    add_values(r, m);
     m->t0 = r->ms[0] * NS_PER_MS;
     m->t1 = end * NS_PER_MS;
 }
@@ -344,19 +370,25 @@ static bool put_keys(struct writer *w, uint32_t *ret_keys)
 
 /* ---- the other columns --------------------------------------------------------------------- */
 
-static uint32_t quanta(const struct writer *w, uint32_t i)
+static bool make_times(struct writer *w)
 {
-    return (uint32_t)((uint64_t)(w->r->ms[i] - w->r->ms[0]) / w->quantum);
+    const struct block_rows *r = w->r;
+
+    w->t = CODER_ARRAY(w->c, ARRAY_WRITE_TIME, uint32_t, r->n);
+    for (uint32_t i = 0; w->t && i < r->n; i++)
+        w->t[i] = w->quantum == 1 ? (uint32_t)(r->ms[i] - r->ms[0])
+                                  : (uint32_t)((uint64_t)(r->ms[i] - r->ms[0]) / w->quantum);
+    return w->t != NULL;
 }
 
 static uint32_t put_times(struct writer *w)
 {
     struct buf *escapes = &w->c->bytes;
-    uint32_t gap = 0, last = quanta(w, w->from);
+    uint32_t gap = 0, last = w->t[w->from];
 
     buf_reset(escapes);
     for (uint32_t i = 0; i < w->n; i++) {
-        uint32_t t = quanta(w, w->from + i), d = t - last;
+        uint32_t t = w->t[w->from + i], d = t - last;
 
         last = t;
         if (d >= RANK_ESCAPE) {
@@ -423,7 +455,7 @@ static bool put_slice(struct writer *w)
 {
     struct block_coder *c = w->c;
     const struct block_rows *r = w->r;
-    uint32_t first = quanta(w, w->from), keys, gap;
+    uint32_t first = w->t[w->from], keys, gap;
 
     buf_reset(&c->entries);
     w->n_cell = 0;
@@ -444,7 +476,7 @@ static bool put_slice(struct writer *w)
     if (w->mode >= BLOCK_VALUES && !put_values(w))
         return false;
     cell_varint(&c->directory, first);
-    cell_varint(&c->directory, quanta(w, w->from + w->n - 1) - first);
+    cell_varint(&c->directory, w->t[w->from + w->n - 1] - first);
     cell_varint(&c->directory, w->n);
     cell_varint(&c->directory, keys);
     cell_varint(&c->directory, gap);
@@ -465,7 +497,7 @@ static int put_slices(struct writer *w, uint32_t *ret_n, struct err *err)
     w->x = CODER_ARRAY(w->c, ARRAY_WRITE_NUMBER, uint32_t, r->n);
     w->one = coder_room(&w->c->scratch[0], r->n, 1);
     w->two = coder_room(&w->c->scratch[1], r->n, 1);
-    if (!w->x || !w->one || !w->two)
+    if (!w->x || !w->one || !w->two || !make_times(w))
         return coder_no_memory(err);
     for (uint32_t k = 0, to = 0; k < want && to < r->n; k++) {
         w->from = to;

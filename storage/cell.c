@@ -264,6 +264,11 @@ uint32_t rank_split(const uint32_t *x, uint32_t n, uint32_t d, uint8_t *one, uin
 {
     uint32_t t = literals(d), j = 0;
 
+    if (d <= 256) {
+        for (uint32_t i = 0; i < n; i++)
+            one[i] = (uint8_t)x[i];
+        return 0;
+    }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t over = x[i] - t;
         bool is = x[i] >= t;

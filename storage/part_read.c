@@ -358,6 +358,19 @@ int part_hsum(struct part_handle *h, const struct part_hsum *k, struct str *ret,
 
 /* ---- local tables -------------------------------------------------------------------------- */
 
+/* cpu columns are below it. */
+static int read_cpus(const struct db *db, struct local *l, struct err *err)
+{
+    int64_t n = 0;
+    int has;
+
+    TRY_OUTCOME(has, db_meta_get(db, "cpus", &n, err));
+    if (!has || n < 1 || n > LOCAL_CPUS)
+        return db_damaged(db, err, "meta: cpus %" PRId64, n);
+    l->cpu = (uint32_t)n;
+    return 0;
+}
+
 static int decode_beside(struct part *p, struct part_beside **ret, struct err *err)
 {
     struct part_beside *b = mem_fail_now() ? NULL : calloc(1, sizeof *b);
@@ -379,6 +392,8 @@ static int decode_beside(struct part *p, struct part_beside **ret, struct err *e
     r = local_init(&b->local, &b->pool, 0)
             ? local_read(&h->db, &limits, &b->local, err)
             : err_set(err, -ENOMEM, "%s: memory is short", p->info.name);
+    if (r == 0)
+        r = read_cpus(&h->db, &b->local, err);
     part_leave(h);
     if (r == -EBADMSG)
         atomic_fetch_add(&p->bad, 1);

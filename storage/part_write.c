@@ -280,6 +280,8 @@ int part_put_block(struct part_writer *w, const struct block_rows *rows, ptype_i
     TRY(add_to_group(w, &m, err));
     if (!marks_set(&w->ptype, type) || !marks_set(&w->svc, svc))
         return part_no_memory(w, err);
+    for (uint32_t i = 0; rows->cpu && i < rows->n; i++)
+        (void)local_cpu_of(&w->out, rows->cpu[i]);
     for (uint32_t i = 0; i < rows->n; i++)
         if (!marks_has(&w->series, rows->series[i]) && !marks_set(&w->series, rows->series[i]))
             return part_no_memory(w, err);
@@ -317,6 +319,7 @@ static int put_meta(const struct part_writer *w, struct err *err)
         {"rows", i->rows},
         {"blocks", i->blocks},
         {"hsums", w->n_hsum},
+        {"cpus", w->out.cpu},
     };
 
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)

@@ -92,7 +92,7 @@ static bool touches_side(const struct scan *sc, struct interval t)
     bool yes = false;
 
     for (uint32_t k = 0; k < sc->q->n_side; k++)
-        yes |= intervals_touch(t, sc->side[k].range);
+        yes |= intervals_touch(t, sc->side[k].data);
     return yes;
 }
 

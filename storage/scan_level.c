@@ -23,11 +23,15 @@ static int64_t add_ns(int64_t t, int64_t step, uint32_t n)
     return r;
 }
 
+/* Where bucket b begins, in ms; the shorter of two sides ends within its buckets. */
 static int64_t edge(const struct scan *sc, const struct scan_side *side, uint32_t b)
 {
+    int64_t end = ms_floor(side->range.t1), ms;
+
     if (b >= sc->n_bucket)
-        return ms_floor(side->range.t1);
-    return ms_floor((real_ns){add_ns(side->range.t0.v, sc->q->bucket_ns, b)});
+        return end;
+    ms = ms_floor((real_ns){add_ns(side->range.t0.v, sc->q->bucket_ns, b)});
+    return ms < end ? ms : end;
 }
 
 struct span {
@@ -333,8 +337,10 @@ static int plan_now(struct scan *sc, const struct scan_side *side, struct readin
         struct interval t = {{add_ns(side->range.t0.v, sc->q->bucket_ns, b)},
                              {add_ns(side->range.t0.v, sc->q->bucket_ns, b + 1)}};
 
-        if (b + 1 == sc->n_bucket)
+        if (b + 1 == sc->n_bucket || t.t1.v > side->range.t1.v)
             t.t1 = side->range.t1;
+        if (t.t0.v >= t.t1.v)
+            break;
         for (uint32_t i = 0; i < v->snap.labels; i++)
             newest[i] = INT64_MIN;
         memset(last, 0, n * sizeof *last);

@@ -86,7 +86,7 @@ static bool look_at(const struct scan *sc, struct scan_block *x)
     const struct block_meta *m = &x->b->m;
     int64_t t0 = m->t0 / NS_PER_MS, t1 = m->t1 / NS_PER_MS;
 
-    if (!intervals_touch((struct interval){{m->t0}, {m->t1}}, side->range))
+    if (!intervals_touch((struct interval){{m->t0}, {m->t1}}, side->data))
         return false;
     x->pick = scan_pick(sc, side, m->svc, m->smin, m->smax);
     x->lo = max64(t0, side->lo);

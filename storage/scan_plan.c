@@ -80,6 +80,14 @@ static int plan_windows(struct scan *sc, const struct store_side *ask, struct sc
     return 0;
 }
 
+/* What is asked of the sources: the range; the instant alone where that is the question. */
+static struct interval data_of(const struct store_query *q, uint32_t side)
+{
+    if (q->level == STORE_AT && q->at.v < INT64_MAX)
+        return (struct interval){q->at, {q->at.v + 1}};
+    return q->side[side].range;
+}
+
 static int plan_side(struct scan *sc, uint32_t i, struct err *err)
 {
     const struct store_side *ask = &sc->q->side[i];
@@ -89,6 +97,7 @@ static int plan_side(struct scan *sc, uint32_t i, struct err *err)
     if (!interval_len(ask->range, &len))
         return err_set(err, -EINVAL, "range: its end lies before its start");
     side->range = ask->range;
+    side->data = data_of(sc->q, i);
     side->lo = ms_ceil(ask->range.t0);
     side->hi = ms_ceil(ask->range.t1);
     if (sc->q->bucket_ns > 0) {
@@ -343,7 +352,7 @@ static int open_sources(struct scan *sc, struct err *err)
     if (!sc->touched || !sc->o)
         return no_memory(err);
     for (uint32_t i = 0; i < sc->q->n_side; i++) {
-        range[i] = sc->q->side[i].range;
+        range[i] = data_of(sc->q, i);
         for (uint32_t k = 0; k < sc->v->n_source; k++)
             sc->touched[k] |= intervals_touch(sc->v->source[k].t, range[i]);
     }

@@ -35,7 +35,8 @@ struct scan_reading {
 struct scan_side {
     struct selection sel;
     struct interval range;
-    int64_t lo, hi; /* first and last ms + 1 of rows */
+    struct interval data; /* what holds something for it: the range, or the instant of STORE_AT */
+    int64_t lo, hi;       /* first and last ms + 1 of rows */
     uint32_t n_window;
     const struct scan_window *window;
     const uint32_t *before; /* by place in scan.by_svc: selected series before it */

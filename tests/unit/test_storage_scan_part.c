@@ -478,6 +478,16 @@ static void fill(struct both *b, uint32_t n)
     }
 }
 
+static bool by_attribute(const struct question *x, uint32_t side)
+{
+    bool yes = false;
+
+    for (uint32_t i = 0; i < x->q.side[side].sel.n; i++)
+        yes |=
+            !str_eq(x->m[side][i].name, STR("service")) && !str_eq(x->m[side][i].name, STR("job"));
+    return yes;
+}
+
 static void ask_both(struct both *b, uint64_t *odd, uint32_t rounds)
 {
     for (uint32_t i = 0; i < rounds; i++) {
@@ -489,6 +499,8 @@ static void ask_both(struct both *b, uint64_t *odd, uint32_t rounds)
         (void)ask(&b->sealed, &x.q, &b->got, &sealed);
         compare(&x, &b->want, &b->got);
         for (uint32_t k = 0; k < x.q.n_side; k++) {
+            if (by_attribute(&x, k)) /* what no source of the range has leaves nothing */
+                continue;
             assert_int_equal(plain.side[k].series, sealed.side[k].series);
             assert_int_equal(plain.side[k].none_by, sealed.side[k].none_by);
         }

@@ -5,9 +5,11 @@
  *   1  1,000-row batches of 64 senders, one in flight each, until their 200: batches and samples
  *      per second and per CPU-second of the server, time of the answer; and beside it, in this
  *      process, inflating, decoding and counting the same rows, which is the floor.
- *   2  4 KiB batches of 256 senders against two servers with event pools of the same size, in
- * turns: one suspends a request until the store calls back, the other blocks its event thread, as a
- *      thread-per-request handler would.
+ *   2  4 KiB batches of 256 senders against two servers with event pools of the same size, in turns:
+ *      one suspends a request until the store calls back, the other blocks its event thread, as a
+ *      thread-per-request handler would. Wanted: the first takes 4 times as many batches, by the
+ *      median of the turns; else the exit status is 1. The client's CPU time is beside the server's:
+ *      on two CPUs the first server has one of them.
  *
  * Servers are child processes (this program again, or stratad for 1 if it is given), so that their
  * CPU time is theirs alone. The data directory lies below --dir, on a disk, not on tmpfs.
@@ -43,6 +45,7 @@
 #include "storage/store.h"
 
 #define MAX_CONN 256
+#define TURNS    11 /* of question 2; the median counts */
 #define MIB      (UINT64_C(1) << 20)
 
 static void die(const char *what)
@@ -308,7 +311,7 @@ static int serve(const char *mode, const char *dir, uint32_t threads)
                            .uri_max = 8 << 10,
                            .body_max = 16 * MIB,
                            .form_max = 1024,
-                           .connections = 1024,
+                           .connections = MAX_CONN + 44, /* for which 4 threads are enough */
                            .idle_ns = 60 * NS_PER_S,
                            .request_time_ns = 60 * NS_PER_S,
                            .min_rate = 1};
@@ -516,6 +519,13 @@ static int dial(uint16_t port)
 static int u32_cmp(const void *a, const void *b)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int double_cmp(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
 }
@@ -757,11 +767,13 @@ static void bench_durable(const struct options *o)
 static int bench_append(const struct options *o)
 {
     static const char *const mode[] = {"async", "block"};
-    const struct shape shape = {.rows = 410, .stacks = 40, .values = true}; /* about 4 KiB */
-    const uint32_t n = o->smoke ? 16 : MAX_CONN, turns = o->smoke ? 1 : 5, each = o->smoke ? 2 : 4;
+    /* about 4 KiB as agents fill them: most rows name a stack of their own */
+    const struct shape shape = {.rows = 264, .stacks = STACKS, .values = true};
+    const uint32_t n = o->smoke ? 16 : MAX_CONN, turns = o->smoke ? 1 : TURNS,
+                   each = o->smoke ? 2 : 4;
     struct model m = {};
     struct sender *s;
-    double batches[2] = {}, seconds[2] = {}, ratio;
+    double batches[2] = {}, seconds[2] = {}, ratio[TURNS];
     char *dir[2];
     struct child c[2];
 
@@ -775,17 +787,22 @@ static int bench_append(const struct options *o)
         warm = senders_run(&c[k], s, n, 0, 1);
         free(warm.us);
     }
-    for (uint32_t turn = 0; turn < turns; turn++)
+    for (uint32_t turn = 0; turn < turns; turn++) {
+        double rate[2];
+
         for (int k = 0; k < 2; k++) {
             struct run r = senders_run(&c[k], s, n, 1 + turn * each, 1 + (turn + 1) * each);
 
             batches[k] += (double)r.batches;
             seconds[k] += r.seconds;
+            rate[k] = (double)r.batches / r.seconds;
             (void)printf("append_%s_answer,%.3f,ms,%" PRIu64 ",%.3f,%.3f\n", mode[k],
                          quantile_ms(&r, 0.5), r.batches, quantile_ms(&r, 0.5),
                          quantile_ms(&r, 0.99));
             free(r.us);
         }
+        ratio[turn] = rate[0] / rate[1];
+    }
     print("append_batch_bytes", (double)s[0].payload[1].b.n, "B", 1);
     for (int k = 0; k < 2; k++) {
         char name[64];
@@ -795,11 +812,16 @@ static int bench_append(const struct options *o)
         child_stop(&c[k]);
         dir_remove(dir[k]);
     }
-    ratio = batches[0] / seconds[0] / (batches[1] / seconds[1]);
-    print("append_async_over_block", ratio, "ratio", turns);
+    qsort(ratio, turns, sizeof *ratio, double_cmp);
+    (void)printf("append_async_over_block,%.3f,ratio,%u,%.3f,%.3f\n", ratio[turns / 2], turns,
+                 ratio[turns / 2], ratio[turns - 1]);
     senders_free(s, n);
     arena_deinit(&m.arena);
-    return o->smoke || ratio >= 4 ? 0 : 1;
+    if (o->smoke || ratio[turns / 2] >= 4)
+        return 0;
+    (void)fprintf(stderr, "bench_ingest: append_async_over_block is %.2f, wanted is 4 at least\n",
+                  ratio[turns / 2]);
+    return 1;
 }
 
 enum {

@@ -4,6 +4,7 @@
  * and one byte beyond it ends the work, for 32,000 bytes of zeros fit in one.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -13,6 +14,7 @@
 #define WINDOW_LOG_MAX 23
 #define LEVEL          3
 #define STEP           ((size_t)64 << 10)
+#define KEEP           ((size_t)512 << 10) /* what a thread's context may hold between bodies */
 
 int wire_compress(struct str in, struct buf *out, struct err *err)
 {
@@ -108,6 +110,43 @@ static int frames(ZSTD_DStream *z, struct str in, const struct wire_limits *limi
     return 0;
 }
 
+/*
+ * A context is 96 KB and more that are allocated, touched and given back: for a body of 4 KiB that is more
+ * work than to inflate it. So each thread keeps its own, as long as no large window made it large.
+ */
+static pthread_key_t kept;
+static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
+static bool kept_ok;
+
+static void kept_free(void *z)
+{
+    (void)ZSTD_freeDStream(z);
+}
+
+static void kept_init(void)
+{
+    kept_ok = pthread_key_create(&kept, kept_free) == 0;
+}
+
+static ZSTD_DStream *context_take(void)
+{
+    ZSTD_DStream *z;
+
+    (void)pthread_once(&kept_once, kept_init);
+    z = kept_ok ? pthread_getspecific(kept) : NULL;
+    if (!z)
+        return ZSTD_createDStream();
+    (void)pthread_setspecific(kept, NULL);
+    (void)ZSTD_DCtx_reset(z, ZSTD_reset_session_and_parameters);
+    return z;
+}
+
+static void context_give(ZSTD_DStream *z)
+{
+    if (!kept_ok || ZSTD_sizeof_DStream(z) > KEEP || pthread_setspecific(kept, z) != 0)
+        (void)ZSTD_freeDStream(z);
+}
+
 int wire_inflate(struct str in, const struct wire_limits *limits, struct buf *out,
                  struct wire_fault *fault, struct err *err)
 {
@@ -119,11 +158,11 @@ int wire_inflate(struct str in, const struct wire_limits *limits, struct buf *ou
         return too_large(fault, err, "body_too_large", "ingest.body", limits->body, in.n);
     if (in.n == 0)
         return WIRE_BAD(fault, err, "bad_encoding", "zstd: %s", "no frame");
-    z = ZSTD_createDStream();
+    z = context_take();
     if (!z)
         return no_memory(fault, err);
     r = frames(z, in, limits, out, fault, err);
-    (void)ZSTD_freeDStream(z);
+    context_give(z);
     if (r < 0)
         out->n = start;
     return r;

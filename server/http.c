@@ -66,6 +66,7 @@ static void refuse(struct http_req *r, _Atomic uint64_t *count, const struct msg
 
 struct header_sum {
     uint64_t bytes;
+    uint32_t hosts;
 };
 
 static enum MHD_Result header_add(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_n,
@@ -73,7 +74,8 @@ static enum MHD_Result header_add(void *cls, enum MHD_ValueKind kind, const char
 {
     struct header_sum *s = cls;
 
-    (void)kind, (void)key, (void)value;
+    (void)kind, (void)value;
+    s->hosts += http_str_eq((struct str){key, key_n}, STR("host"));
     s->bytes += key_n + value_n + 4; /* ": " and the line's end */
     return MHD_YES;
 }
@@ -105,6 +107,7 @@ static bool sizes_ok(struct http_req *r)
                .setting = "ingest.header", .limit = c->header_max, .actual = sum.bytes);
         return false;
     }
+    r->hosts = sum.hosts;
     return true;
 }
 
@@ -143,6 +146,11 @@ static bool host_ok(struct http_req *r)
     struct str own = str_c(r->h->conf.hosts);
     bool tokens = auth_required(atomic_load(&r->h->auth));
 
+    if (r->hosts > 1 || (host.n && !http_host_valid(host))) {
+        REFUSE(r, 400, bad_host, .message = "the Host header is not one name with a port or none",
+               .param = "Host");
+        return false;
+    }
     if (!host.n || (tokens && !own.n) || http_word_in(name, own))
         return true;
     if (!tokens && http_word_in(name, STR("localhost 127.0.0.1 [::1]")))

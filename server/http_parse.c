@@ -153,6 +153,19 @@ struct str http_host_name(struct str host)
     return at == SIZE_MAX ? host : str_to(host, at);
 }
 
+bool http_host_valid(struct str host)
+{
+    struct str name = http_host_name(host), port = str_from(host, name.n);
+    uint64_t n = 0;
+
+    if (!name.n || str_find(name, ' ') != SIZE_MAX || str_find(name, ',') != SIZE_MAX ||
+        str_find(name, '@') != SIZE_MAX)
+        return false;
+    if (!port.n)
+        return true;
+    return port.p[0] == ':' && str_u64(str_from(port, 1), &n) && n <= 65535;
+}
+
 bool http_word_in(struct str name, struct str words)
 {
     while (words.n) {

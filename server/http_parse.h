@@ -41,6 +41,9 @@ bool http_list_has(struct str header, struct str item);
 /* "Host: name:port" -> name, brackets of IPv6 kept. */
 struct str http_host_name(struct str host);
 
+/* Is it a name, and behind it nothing or a port? */
+bool http_host_valid(struct str host);
+
 /* Is name one of the words, separated by blanks? */
 bool http_word_in(struct str name, struct str words);
 

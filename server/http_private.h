@@ -70,6 +70,7 @@ struct http_req {
     struct work_job job;
     struct arena arena; /* uri, parameters */
     struct str uri;
+    uint32_t hosts; /* Host headers */
     struct msg_param param[HTTP_PARAMS_MAX];
     struct msg_request q;
     struct msg_reply r;

@@ -268,6 +268,12 @@ static void test_refusals(void **state)
     p = ask("GET /echo HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     expect(p, "HTTP/1.1 421 ");
     expect(p, "bad_host");
+    p = ask("GET /echo HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n");
+    expect(p, "HTTP/1.1 400 ");
+    expect(p, "\"code\":\"bad_host\"");
+    p = ask("GET /echo HTTP/1.1\r\nHost: localhost:80x\r\n\r\n");
+    expect(p, "HTTP/1.1 400 ");
+    expect(p, "\"code\":\"bad_host\"");
     p = ask("GET /echo HTTP/1.1\r\nHost: own.example:80\r\n\r\n");
     expect(p, "HTTP/1.1 200 ");
     p = ask("POST /echo HTTP/1.1\r\n" H "Origin: http://evil.example\r\nContent-Length: 0\r\n\r\n");

@@ -42,7 +42,7 @@ static void named(const char *name)
 
 static void file(const char *dir, const char *name, size_t bytes)
 {
-    char path[400];
+    char path[800];
     FILE *f;
 
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);

@@ -5,11 +5,11 @@
  *   1  1,000-row batches of 64 senders, one in flight each, until their 200: batches and samples
  *      per second and per CPU-second of the server, time of the answer; and beside it, in this
  *      process, inflating, decoding and counting the same rows, which is the floor.
- *   2  4 KiB batches of 256 senders against two servers with event pools of the same size, in turns:
- *      one suspends a request until the store calls back, the other blocks its event thread, as a
+ *   2  4 KiB batches of 256 senders against two servers with event pools of the same size, in
+ * turns: one suspends a request until the store calls back, the other blocks its event thread, as a
  *      thread-per-request handler would. Wanted: the first takes 4 times as many batches, by the
- *      median of the turns; else the exit status is 1. The client's CPU time is beside the server's:
- *      on two CPUs the first server has one of them.
+ *      median of the turns; else the exit status is 1. The client's CPU time is beside the
+ * server's: on two CPUs the first server has one of them.
  *
  * Servers are child processes (this program again, or stratad for 1 if it is given), so that their
  * CPU time is theirs alone. The data directory lies below --dir, on a disk, not on tmpfs.

@@ -111,8 +111,9 @@ static int frames(ZSTD_DStream *z, struct str in, const struct wire_limits *limi
 }
 
 /*
- * A context is 96 KB and more that are allocated, touched and given back: for a body of 4 KiB that is more
- * work than to inflate it. So each thread keeps its own, as long as no large window made it large.
+ * A context is 96 KB and more that are allocated, touched and given back: for a body of 4 KiB that
+ * is more work than to inflate it. So each thread keeps its own, as long as no large window made it
+ * large.
  */
 static pthread_key_t kept;
 static pthread_once_t kept_once = PTHREAD_ONCE_INIT;

@@ -364,7 +364,8 @@ static void make_streams(struct making *m, struct batch *b, real_ns end)
     b->n_stream = n;
 }
 
-/* Rows [at, at + n) of the host; folded seconds stay together, so that what is covered is whole. */
+/* Rows [at, at + n) of the host; what happened at one time stays together, so that intervals do not
+ * overlap. */
 static uint32_t take(const struct bench *b, const struct host *o, uint32_t rows, size_t to,
                      real_ns *ret_end)
 {
@@ -372,7 +373,7 @@ static uint32_t take(const struct bench *b, const struct host *o, uint32_t rows,
     uint32_t n = 0;
 
     while (o->at + n < o->n && o->row[o->at + n] < to &&
-           (n < rows || (d->count && d->ts[o->row[o->at + n]] == d->ts[o->row[o->at + n - 1]])))
+           (n < rows || d->ts[o->row[o->at + n]] == d->ts[o->row[o->at + n - 1]]))
         n++;
     if (n == 0)
         return 0;

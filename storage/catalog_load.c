@@ -388,6 +388,38 @@ int catalog_open(const char *dir, const char *vfs, real_ns now, struct catalog *
     return r;
 }
 
+/*
+ * The file as it is now, in memory: what was checked is what is read later, also where a server
+ * goes on writing. The header of a copy says that it has no -wal: what was in that is in the copy.
+ */
+static int take_copy(struct db *db, struct err *err)
+{
+    enum {
+        WRITE_VERSION = 18, /* bytes of the header: 2 with a -wal, 1 without */
+        READ_VERSION = 19
+    };
+    sqlite3_int64 n = 0;
+    unsigned char *p = sqlite3_serialize(db->sq, "main", &n, 0);
+    sqlite3 *copy = NULL;
+
+    if (!p || n <= READ_VERSION) {
+        sqlite3_free(p);
+        return db_damaged(db, err, "cannot be copied");
+    }
+    p[WRITE_VERSION] = p[READ_VERSION] = 1;
+    if (sqlite3_open_v2(":memory:", &copy, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+            SQLITE_OK ||
+        sqlite3_deserialize(copy, "main", p, n, n,
+                            SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY) !=
+            SQLITE_OK) {
+        (void)sqlite3_close(copy);
+        return err_set(err, -ENOMEM, NAME ": memory is short");
+    }
+    (void)sqlite3_close(db->sq);
+    db->sq = copy;
+    return db_config(copy) == 0 ? 0 : err_set(err, -ENOMEM, NAME ": memory is short");
+}
+
 int catalog_open_read(const char *dir, const char *vfs, struct catalog **ret, struct err *err)
 {
     struct catalog *c = catalog_new();
@@ -396,6 +428,8 @@ int catalog_open_read(const char *dir, const char *vfs, struct catalog **ret, st
     if (!c)
         return err_set(err, -ENOMEM, NAME ": memory is short");
     r = db_open_read(dir, NAME, &catalog_kind, DB_COPY_OF_LIVE, 0, vfs, catalog_db(c), err);
+    if (r == 0)
+        r = take_copy(catalog_db(c), err);
     if (r == 0)
         r = check(c, err);
     if (r != 0)

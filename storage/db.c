@@ -456,6 +456,25 @@ static int once_more(const char *dir, const char *name, struct err *err)
     return db_look_again(p.v, name, err);
 }
 
+/* A copy has none yet. The switch is made with a rollback journal, whose end is not on disk before
+ * the directory is: it would come back and truncate the file. */
+static int make_wal(const struct db *db, const char *dir, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int r = db_prepare(db, "PRAGMA journal_mode", &st, err);
+    bool is = false;
+
+    if (r == 0)
+        r = db_step(db, st, err);
+    if (r == 1)
+        is = str_eq(str_c((const char *)sqlite3_column_text(st, 0)), STR("wal"));
+    (void)sqlite3_finalize(st);
+    if (r < 0 || is)
+        return r < 0 ? r : 0;
+    TRY(db_exec(db, "PRAGMA journal_mode=WAL", err));
+    return db_sync_dir(dir, db->name, err);
+}
+
 int db_open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
                  struct db *ret, struct err *err)
 {
@@ -500,6 +519,8 @@ static int open_read(const char *dir, const char *name, const struct db_kind *ki
         r = check_format(ret, err);
     if (r == 0)
         r = check_meta(ret, kind, err);
+    if (r == 0)
+        r = make_wal(ret, dir, err);
     if (r != 0)
         db_close(ret);
     return r;

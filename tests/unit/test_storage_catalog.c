@@ -239,6 +239,23 @@ static void test_round_trip(void **state)
     assert_ok(load(c, &b, &st, &err), &err);
     assert_true(a.h == b.h);
     c = catalog_close(c);
+    { /* a copy is a catalog like any other */
+        char path[96];
+
+        assert_ok(catalog_open(dir, NULL, NOW, &c, &err), &err);
+        (void)snprintf(path, sizeof path, "%s/copy/catalog.db", dir);
+        folder_sub(dir, "copy");
+        assert_ok(catalog_copy(c, path, &err), &err);
+        assert_int_equal(catalog_copy(c, path, NULL), -EEXIST);
+        c = catalog_close(c);
+        (void)snprintf(path, sizeof path, "%s/copy", dir);
+        assert_ok(catalog_open(path, NULL, NOW, &c, &err), &err);
+        assert_ok(load(c, &b, &st, &err), &err);
+        assert_true(a.h == b.h);
+        assert_ok(commit_sample(c, &err), &err);
+        assert_true(file_there(path, "catalog.db-wal"));
+        c = catalog_close(c);
+    }
     assert_null(catalog_close(NULL));
     assert_int_equal(test_remove_tree(dir), 0);
 }

@@ -426,36 +426,6 @@ static int check_meta(struct db *db, const struct db_kind *kind, struct err *err
     return 0;
 }
 
-static int open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
-                     struct db *ret, struct err *err)
-{
-    struct path p;
-    int r;
-
-    set_name(ret, name);
-    TRY(path_of(&p, dir, name, "", err));
-    TRY(db_check_magic(p.v, name, err));
-    r = open_path(ret, p.v, SQLITE_OPEN_READWRITE, vfs, err);
-    if (r == 0)
-        r = set_live(ret, err);
-    if (r == 0)
-        r = check_format(ret, err);
-    if (r == 0)
-        r = check_meta(ret, kind, err);
-    if (r != 0)
-        db_close(ret);
-    return r;
-}
-
-/* After damage, or what SQLite takes for it: 0 to try once more. */
-static int once_more(const char *dir, const char *name, struct err *err)
-{
-    struct path p;
-
-    TRY(path_of(&p, dir, name, "", err));
-    return db_look_again(p.v, name, err);
-}
-
 /* A copy has none yet. The switch is made with a rollback journal, whose end is not on disk before
  * the directory is: it would come back and truncate the file. */
 static int make_wal(const struct db *db, const char *dir, struct err *err)
@@ -473,6 +443,38 @@ static int make_wal(const struct db *db, const char *dir, struct err *err)
         return r < 0 ? r : 0;
     TRY(db_exec(db, "PRAGMA journal_mode=WAL", err));
     return db_sync_dir(dir, db->name, err);
+}
+
+static int open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
+                     struct db *ret, struct err *err)
+{
+    struct path p;
+    int r;
+
+    set_name(ret, name);
+    TRY(path_of(&p, dir, name, "", err));
+    TRY(db_check_magic(p.v, name, err));
+    r = open_path(ret, p.v, SQLITE_OPEN_READWRITE, vfs, err);
+    if (r == 0)
+        r = set_live(ret, err);
+    if (r == 0)
+        r = check_format(ret, err);
+    if (r == 0)
+        r = check_meta(ret, kind, err);
+    if (r == 0)
+        r = make_wal(ret, dir, err);
+    if (r != 0)
+        db_close(ret);
+    return r;
+}
+
+/* After damage, or what SQLite takes for it: 0 to try once more. */
+static int once_more(const char *dir, const char *name, struct err *err)
+{
+    struct path p;
+
+    TRY(path_of(&p, dir, name, "", err));
+    return db_look_again(p.v, name, err);
 }
 
 int db_open_live(const char *dir, const char *name, const struct db_kind *kind, const char *vfs,
@@ -519,8 +521,6 @@ static int open_read(const char *dir, const char *name, const struct db_kind *ki
         r = check_format(ret, err);
     if (r == 0)
         r = check_meta(ret, kind, err);
-    if (r == 0)
-        r = make_wal(ret, dir, err);
     if (r != 0)
         db_close(ret);
     return r;

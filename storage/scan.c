@@ -183,10 +183,25 @@ static void run(struct scan *sc, uint64_t rows)
     }
 }
 
+/* Made with the first scan; without memory there is none. */
+static struct scan_cache *cache_of(struct store *s)
+{
+    struct scan_cache *c = atomic_load(&s->scan_cache), *none = NULL;
+
+    if (c)
+        return c;
+    c = scan_cache_new(s->conf.mem_cache / 2);
+    if (c && !atomic_compare_exchange_strong(&s->scan_cache, &none, c)) {
+        (void)scan_cache_free(c);
+        c = none;
+    }
+    return c;
+}
+
 int store_scan(struct store_view *v, const struct store_query *q, const struct store_sink *sink,
                struct store_answer *ret, struct err *err)
 {
-    struct scan sc = {.v = v, .q = q, .sink = sink};
+    struct scan sc = {.v = v, .q = q, .sink = sink, .cache = cache_of(v->s)};
     struct arena tmp;
     uint64_t rows;
     int r;

@@ -57,22 +57,30 @@ static bool is_dense(const struct scan_worker *w)
             (w->n_node <= DENSE_NODES || w->n_node / DENSE_RATIO <= w->rows));
 }
 
-static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell *key, uint64_t hash)
+static struct scan_cell *make_cell(struct scan_worker *w, const struct scan_cell *key)
 {
-    const struct store_query *q = w->sc->q;
     struct scan_cell *c = arena_new(&w->mem, struct scan_cell);
-    uint32_t i = c ? table_add(&w->cell, &w->pool, hash) : 0;
+    bool totals = w->sc->q->want == STORE_TOTALS;
 
-    if (!i)
+    if (!c)
         return NULL;
     *c = (struct scan_cell){
         .side = key->side, .group = key->group, .bucket = key->bucket, .den = key->den};
     c->dense = is_dense(w);
     map_init(&c->at, 0);
-    TABLE(&w->cell, struct scan_cell_ref, i)->cell = c;
-    if (!arrays(w, c, !c->dense ? 16 : q->want == STORE_TOTALS ? 1 : w->n_node))
+    if (!arrays(w, c, !c->dense ? 16 : totals ? 1 : w->n_node))
         return NULL;
     c->n = c->dense ? c->room : 0;
+    return c;
+}
+
+static struct scan_cell *new_cell(struct scan_worker *w, const struct scan_cell *key, uint64_t hash)
+{
+    uint32_t i = table_add(&w->cell, &w->pool, hash);
+    struct scan_cell *c = i ? make_cell(w, key) : NULL;
+
+    if (i)
+        TABLE(&w->cell, struct scan_cell_ref, i)->cell = c;
     return c;
 }
 
@@ -96,7 +104,7 @@ struct scan_cell *scan_cell_of(struct scan_worker *w, uint32_t side, uint32_t gr
                                uint32_t bucket)
 {
     const struct scan_cell key = {.side = side, .group = group, .bucket = bucket, .den = 1};
-    struct scan_cell *c = cell_of(w, &key);
+    struct scan_cell *c = w->capture ? w->capture : cell_of(w, &key);
 
     if (!c)
         (void)!short_of(w);
@@ -145,7 +153,7 @@ static bool widen(struct scan_worker *w, struct scan_cell *c)
 
 int scan_cell_bound(struct scan_worker *w, struct scan_cell *c, unit_i128 sum, const void *key)
 {
-    if (c->bounded_for == key)
+    if (key && c->bounded_for == key)
         return 0;
     c->bounded_for = key;
     c->bound += sum;
@@ -203,6 +211,85 @@ int scan_cell_add(struct scan_worker *w, uint32_t side, uint32_t group, uint32_t
     return add_at(w, c, at, row->count, value) ? 0 : short_of(w);
 }
 
+static bool is_zero(const struct scan_cell *c, uint32_t i)
+{
+    return c->wide ? c->wide[i].count == 0 && c->wide[i].sum == 0
+                   : c->sum[i].count == 0 && c->sum[i].sum == 0;
+}
+
+/* ---- the cache ----------------------------------------------------------------------------- */
+
+bool scan_cell_capture(struct scan_worker *w)
+{
+    static const struct scan_cell key;
+
+    w->capture = w->spare ? w->spare : make_cell(w, &key);
+    w->spare = NULL;
+    w->capture_bad = false;
+    return w->capture || short_of(w) == 0;
+}
+
+/* Empty again, for the next one. */
+static void clear(struct scan_cell *c)
+{
+    memset(c->sum, 0, c->n * sizeof *c->sum);
+    map_clear(&c->at);
+    c->n = c->dense ? c->room : 0;
+    c->count_unknown = c->var_missing = c->open = false;
+    c->bound = 0;
+    c->bounded_for = NULL;
+}
+
+struct scan_cached *scan_cell_captured(struct scan_worker *w)
+{
+    struct scan_cell *c = w->capture;
+    struct scan_cached *e = NULL;
+    uint32_t n = 0, k = 0;
+
+    w->capture = NULL;
+    if (c->wide || c->var) { /* rare, and not kept */
+        map_deinit(&c->at);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < c->n; i++)
+        n += !is_zero(c, i);
+    e = scan_cached_new(n);
+    for (uint32_t i = 0; e && i < c->n; i++) {
+        if (is_zero(c, i))
+            continue;
+        e->node[k] = c->dense ? i : c->node[i];
+        e->sum[k++] = c->sum[i];
+    }
+    if (e) {
+        e->count_unknown = c->count_unknown;
+        e->bound = (int64_t)c->bound;
+    }
+    clear(c);
+    w->spare = c;
+    return e;
+}
+
+int scan_cell_add_cached(struct scan_worker *w, struct scan_cell *c, const struct scan_cached *e)
+{
+    TRY(scan_cell_bound(w, c, e->bound, NULL));
+    c->count_unknown |= e->count_unknown;
+    c->var_missing |= e->n > 0;
+    for (uint32_t i = 0; i < e->n; i++) {
+        uint32_t at;
+
+        if (!place_of(w, c, e->node[i], &at))
+            return short_of(w);
+        if (c->wide) {
+            c->wide[at].count += e->sum[i].count;
+            c->wide[at].sum += e->sum[i].sum;
+        } else {
+            c->sum[at].count += e->sum[i].count;
+            c->sum[at].sum += e->sum[i].sum;
+        }
+    }
+    return 0;
+}
+
 /* ---- merging ------------------------------------------------------------------------------- */
 
 static int merge_cell(struct scan_worker *w, const struct scan_cell *from)
@@ -243,12 +330,6 @@ static int by_node(const void *a, const void *b)
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
     return (x > y) - (x < y);
-}
-
-static bool is_zero(const struct scan_cell *c, uint32_t i)
-{
-    return c->wide ? c->wide[i].count == 0 && c->wide[i].sum == 0
-                   : c->sum[i].count == 0 && c->sum[i].sum == 0;
 }
 
 /* Places of those that hold something, by node; *ret_n of them. */
@@ -340,6 +421,11 @@ void scan_cell_drop(struct scan_worker *w)
             map_deinit(&ref->cell->at);
         *ref = (struct scan_cell_ref){};
     }
+    if (w->spare)
+        map_deinit(&w->spare->at);
+    if (w->capture)
+        map_deinit(&w->capture->at);
+    w->spare = w->capture = NULL;
     if (w->cell.v.n > 1)
         w->cell.v.n = 1;
     map_clear(&w->cell.map);

@@ -9,6 +9,8 @@
 
 #include "storage/scan_private.h"
 
+#define MANY 4u /* parts per worker */
+
 /* What one worker does at a time. */
 struct unit {
     const struct scan_item *it;
@@ -35,9 +37,10 @@ struct scan_gang {
 
 /* ---- preparation --------------------------------------------------------------------------- */
 
-static uint32_t units_of(const struct scan_item *it)
+/* Parts one by one where there are many of them: then what the cache holds is of use. */
+static uint32_t units_of(const struct scan_task *t, const struct scan_item *it, uint32_t workers)
 {
-    return it->g || it->whole ? 1 : it->n_block;
+    return it->g || it->whole || t->n_item >= MANY * workers ? 1 : it->n_block;
 }
 
 bool scan_gang_new(struct scan *sc, struct scan_task *t, uint32_t workers)
@@ -46,7 +49,7 @@ bool scan_gang_new(struct scan *sc, struct scan_task *t, uint32_t workers)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < t->n_item; i++)
-        n += units_of(&t->item[i]);
+        n += units_of(t, &t->item[i], workers);
     if (!g || n < 2)
         return false;
     g->unit = arena_array(sc->tmp, struct unit, n);
@@ -56,7 +59,7 @@ bool scan_gang_new(struct scan *sc, struct scan_task *t, uint32_t workers)
     for (uint32_t i = 0; i < t->n_item; i++) {
         const struct scan_item *it = &t->item[i];
 
-        if (units_of(it) == 1) {
+        if (units_of(t, it, workers) == 1) {
             g->unit[g->n_unit++] = (struct unit){it, 0, 0};
             continue;
         }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "storage/scan_private.h"
 
 /* ---- the reader ---------------------------------------------------------------------------- */
@@ -64,6 +65,7 @@ int scan_block_failed(struct scan_worker *w, const struct scan_item *it, const s
 {
     if (!is_damage(r))
         return r;
+    w->capture_bad = true;
     atomic_fetch_add_explicit(&w->sc->v->s->damaged_blocks, 1, memory_order_relaxed);
     return scan_damaged(w->sc, it->source, (struct interval){{b->m.t0}, {b->m.t1}}, &w->err);
 }
@@ -297,7 +299,7 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
     return c && scan_cell_bound(w, c, bound_of(it), h) == 0 && add_summary(w, c, &s, m.flags) == 0;
 }
 
-/* ---- one part ------------------------------------------------------------------------------ */
+/* ---- blocks -------------------------------------------------------------------------------- */
 
 static bool wants_sums(const struct scan *sc, bool nodes, const struct scan_item *it)
 {
@@ -329,17 +331,139 @@ int scan_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t from
     return 0;
 }
 
+static int all_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t side)
+{
+    for (uint32_t i = 0; i < it->n_block; i++)
+        TRY(one_block(w, it, i, side));
+    return 0;
+}
+
+/* ---- the cache ----------------------------------------------------------------------------- */
+
+#define CACHE_ROWS 4096u /* less is read again as quickly */
+
+/* Whole blocks, of some series, that come to one cell? *ret_bucket: which. */
+static bool can_cache(const struct scan_worker *w, const struct scan_item *it, uint32_t side,
+                      uint32_t *ret_bucket)
+{
+    const struct scan *sc = w->sc;
+    const struct scan_side *s = &sc->side[side];
+    struct scan_block x = {.it = it, .side = side};
+    uint32_t smin = UINT32_MAX, smax = 0, bucket = UINT32_MAX;
+    uint64_t rows = 0;
+
+    if (sc->q->level != STORE_SUM || w->nodes || s->n_window || s->sel.by_attr)
+        return false;
+    for (uint32_t i = 0; i < it->n_block; i++) {
+        const struct block_meta *m = &it->block[i].m;
+
+        x.b = &it->block[i];
+        x.pick = SCAN_ALL;
+        if (!look_at(sc, &x)) {
+            if (x.pick != SCAN_NONE)
+                return false; /* not in range: the sum would not be that of the part */
+            continue;
+        }
+        if (!x.inside || !x.one_bucket || (m->flags & BLOCK_VARIANCES) ||
+            (bucket != UINT32_MAX && scan_bucket(sc, s, x.lo) != bucket))
+            return false;
+        bucket = scan_bucket(sc, s, x.lo);
+        smin = m->smin < smin ? m->smin : smin;
+        smax = m->smax > smax ? m->smax : smax;
+        rows += x.pick == SCAN_SOME ? m->n : 0;
+    }
+    *ret_bucket = bucket;
+    return rows >= CACHE_ROWS && scan_group_one(sc, it->block->m.svc, smin, smax);
+}
+
+/* What was asked of the part: which of its series, by stack or in all. */
+static bool cache_key(const struct scan_worker *w, const struct scan_item *it, uint32_t side,
+                      uint64_t ret[2])
+{
+    const struct scan *sc = w->sc;
+    const struct block_meta *m = &it->block->m;
+    uint32_t smin = UINT32_MAX, smax = 0;
+    struct buf b;
+
+    for (uint32_t i = 0; i < it->n_block; i++) {
+        smin = it->block[i].m.smin < smin ? it->block[i].m.smin : smin;
+        smax = it->block[i].m.smax > smax ? it->block[i].m.smax : smax;
+    }
+    buf_init(&b, (size_t)1 << 20);
+    buf_add(&b, it->part->info.uuid, sizeof it->part->info.uuid);
+    buf_le32(&b, m->type);
+    buf_le32(&b, m->svc);
+    buf_le32(&b, m->sub);
+    buf_le32(&b, sc->q->want);
+    for (uint32_t k = scan_series_from(sc, m->svc, smin);
+         k < sc->svc_at[m->svc + 1] && sc->by_svc[k] <= smax; k++)
+        if (bit_get(sc->side[side].sel.series, sc->by_svc[k]))
+            buf_le32(&b, sc->by_svc[k]);
+    ret[0] = hash_bytes(b.p, b.n);
+    ret[1] = hash_seed(b.p, b.n, ret[0]);
+    buf_deinit(&b);
+    return !b.failed;
+}
+
+static int add_cached(struct scan_worker *w, const struct scan_item *it, uint32_t side,
+                      uint32_t bucket, const struct scan_cached *e)
+{
+    const struct scan_row row = {.series = it->block->m.smin};
+    struct scan_cell *c;
+    uint32_t group;
+
+    TRY(scan_group_of(w, &row, &group));
+    c = scan_cell_of(w, side, group, bucket);
+    return c ? scan_cell_add_cached(w, c, e) : w->err.code;
+}
+
+/* Through the cache. */
+static int cached_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t side,
+                         uint32_t bucket)
+{
+    struct scan_cache *cache = w->sc->cache;
+    const struct scan_cached *e;
+    struct scan_cached *new;
+    uint64_t key[2];
+    int r;
+
+    if (!cache_key(w, it, side, key))
+        return all_blocks(w, it, side);
+    e = scan_cache_get(cache, key);
+    if (e) {
+        r = add_cached(w, it, side, bucket, e);
+        scan_cache_put(cache, e);
+        return r;
+    }
+    if (!scan_cell_capture(w))
+        return w->err.code;
+    TRY(all_blocks(w, it, side));
+    new = scan_cell_captured(w);
+    if (!new)
+        return all_blocks(w, it, side);
+    r = add_cached(w, it, side, bucket, new);
+    if (r < 0 || w->capture_bad)
+        scan_cache_put(cache, new);
+    else
+        scan_cache_add(cache, key, new);
+    return r;
+}
+
+/* ---- one part ------------------------------------------------------------------------------ */
+
 static int scan_part_side(struct scan_worker *w, const struct scan_item *it, uint32_t side)
 {
+    uint32_t bucket;
+
     if (it->n_block > 1 && wants_sums(w->sc, w->nodes != NULL, it)) {
         if (use_hsum(w, it, side))
             return 0;
         if (w->err.code)
             return w->err.code;
     }
-    for (uint32_t i = 0; i < it->n_block; i++)
-        TRY(one_block(w, it, i, side));
-    return 0;
+    if (w->sc->cache && can_cache(w, it, side, &bucket))
+        return cached_blocks(w, it, side, bucket);
+    return all_blocks(w, it, side);
 }
 
 int scan_part(struct scan_worker *w, const struct scan_item *it)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "storage/part_rows_private.h"
+#include "storage/scan_cache_private.h"
 #include "storage/view_private.h"
 
 /*
@@ -10,7 +11,7 @@
  * that had it. What is added up lies in cells, one for each (side, group, bucket, den).
  *
  *   scan.c         workers            scan_plan.c    what there is to read
- *   scan_gang.c    large tries
+ *   scan_gang.c    large tries        scan_cache.c   sums of parts that are asked for again
  *   scan_head.c    rows of heads      scan_part.c    parts: the cheapest way to each block
  *   scan_cell.c    sums by node       scan_column.c  rows of blocks
  *   scan_group.c   groups             scan_level.c   readings
@@ -92,8 +93,9 @@ struct scan {
     struct store_view *v;
     const struct store_query *q;
     const struct store_sink *sink;
-    struct arena *tmp; /* during preparation only */
-    struct pool pool;  /* of vecs and tables here */
+    struct scan_cache *cache; /* NULL: none */
+    struct arena *tmp;        /* during preparation only */
+    struct pool pool;         /* of vecs and tables here */
     ptype_id type;
     enum ptype_kind kind;
     struct opened
@@ -157,6 +159,9 @@ struct scan_worker {
     struct scan_cell *last;     /* the one used before */
     struct table group;         /* cache of sc->group */
     struct scan_reader *reader; /* scan_part.c: made with the first part */
+    struct scan_cell *capture;  /* takes all that is added, for the cache; else NULL */
+    struct scan_cell *spare;    /* the task's, for the next capture: empty */
+    bool capture_bad;           /* something of it could not be read */
     struct err err;
 };
 
@@ -209,7 +214,14 @@ static inline uint32_t scan_bucket(const struct scan *sc, const struct scan_side
 /* For many rows at once. NULL: w->err is set. */
 struct scan_cell *scan_cell_of(struct scan_worker *w, uint32_t side, uint32_t group,
                                uint32_t bucket);
-/* Up to n x most will be added: wide sums where 64 bits might not do. key: once for each. */
+/* All that is added from now on goes to a cell of its own; false: w->err is set. */
+[[nodiscard]] bool scan_cell_capture(struct scan_worker *w);
+/* What was captured, NULL where it cannot be kept; afterwards nothing is captured. */
+struct scan_cached *scan_cell_captured(struct scan_worker *w);
+[[nodiscard]] int scan_cell_add_cached(struct scan_worker *w, struct scan_cell *c,
+                                       const struct scan_cached *e);
+/* Up to sum will be added: wide sums where 64 bits might not do. key: once for
+ * each; NULL: each time. */
 [[nodiscard]] int scan_cell_bound(struct scan_worker *w, struct scan_cell *c, unit_i128 sum,
                                   const void *key);
 /* Place of a node in sum or wide; false: w->err is set. */

@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "storage/scan_cache_private.h"
 #include "storage/view_private.h"
 
 #define PAYLOAD_MAX   ((size_t)16 << 20)
@@ -140,6 +141,7 @@ static struct store *free_store(struct store *s)
     identity_deinit(&s->identity);
     source_list_unref(s->list);
     names_deinit(&s->names);
+    (void)scan_cache_free(atomic_load(&s->scan_cache));
     for (uint32_t i = 0; i < s->n_lost; i++)
         free((void *)(uintptr_t)s->lost[i].what.p); // NOLINT(performance-no-int-to-ptr)
     free(s->lost);

@@ -34,6 +34,7 @@ struct append {
 };
 
 struct source_list; /* view_private.h */
+struct scan_cache;  /* scan_cache_private.h */
 
 struct append_list {
     struct append *head, **tail;
@@ -99,6 +100,7 @@ struct store {
     _Atomic uint64_t commit_bucket[STORE_COMMIT_BUCKETS + 1], commit_ns;
     _Atomic uint32_t scan_threads;
     _Atomic uint64_t damaged_blocks;
+    _Atomic(struct scan_cache *) scan_cache; /* scan.c */
     uint32_t n_lost; /* damage found at start; fixed from then on */
     struct store_lost *lost;
 };

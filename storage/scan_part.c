@@ -373,7 +373,8 @@ static bool can_cache(const struct scan_worker *w, const struct scan_item *it, u
         rows += x.pick == SCAN_SOME ? m->n : 0;
     }
     *ret_bucket = bucket;
-    return rows >= CACHE_ROWS && scan_group_one(sc, it->block->m.svc, smin, smax);
+    return rows >= (store_tuning.cache_rows ? store_tuning.cache_rows : CACHE_ROWS) &&
+           scan_group_one(sc, it->block->m.svc, smin, smax);
 }
 
 /* What was asked of the part: which of its series, by stack or in all. */

@@ -12,8 +12,9 @@ struct store_tuning {
     int64_t rotate_ns, probe_ns;
     bool rotate_waits; /* for the next file to be prepared, so that a test knows what is where */
     uint32_t trie_nodes;
-    uint64_t scan_rows; /* from so many per worker on another one helps */
-    const char *vfs;    /* that journals are written through */
+    uint64_t scan_rows;  /* from so many per worker on another one helps */
+    uint64_t cache_rows; /* of a part: from so many on its sums are kept */
+    const char *vfs;     /* that journals are written through */
 };
 extern struct store_tuning store_tuning;
 
@@ -101,7 +102,7 @@ struct store {
     _Atomic uint32_t scan_threads;
     _Atomic uint64_t damaged_blocks;
     _Atomic(struct scan_cache *) scan_cache; /* scan.c */
-    uint32_t n_lost; /* damage found at start; fixed from then on */
+    uint32_t n_lost;                         /* damage found at start; fixed from then on */
     struct store_lost *lost;
 };
 

@@ -167,6 +167,21 @@ static void put_lost(struct pprof *p, unit_i128 lost)
 /* ---- what locations mean ----------------------------------------------------------------------
  */
 
+/* Texts are numbered in one order, whatever the compiler does with arguments. */
+static uint32_t function_id(struct pprof *p, const struct query_func *fn)
+{
+    uint32_t name = api_string(&p->str, fn->name), file = api_string(&p->str, fn->file);
+
+    return id_of(&p->function, name, file, fn->start_line);
+}
+
+static uint32_t mapping_id(struct pprof *p, const struct query_func *fn)
+{
+    uint32_t path = api_string(&p->str, fn->path), build = api_string(&p->str, fn->build);
+
+    return fn->path.n ? id_of(&p->mapping, path, build, 0) : 0;
+}
+
 static void put_location(struct pprof *p, uint32_t id)
 {
     static const struct query_func lost = {.name = STR("[lost]")};
@@ -176,19 +191,15 @@ static void put_location(struct pprof *p, uint32_t id)
         uint32_t at = p->location.v[k][1];
 
         fn = at < p->f->n_func ? &p->f->func[at] : &lost;
-        pb_put_varint(&p->inner, 1,
-                      id_of(&p->function, api_string(&p->str, fn->name),
-                            api_string(&p->str, fn->file), fn->start_line));
+        pb_put_varint(&p->inner, 1, function_id(p, fn));
         pb_put_varint(&p->inner, 2, fn->line);
         put_inner(p, 4);
     }
     pb_put_varint(&p->part, 1, id);
-    if (fn && fn->path.n)
-        pb_put_varint(
-            &p->part, 2,
-            id_of(&p->mapping, api_string(&p->str, fn->path), api_string(&p->str, fn->build), 0));
-    if (fn)
+    if (fn) {
+        pb_put_varint(&p->part, 2, mapping_id(p, fn));
         pb_put_varint(&p->part, 3, fn->addr);
+    }
     put_part(p, P_LOCATION);
 }
 

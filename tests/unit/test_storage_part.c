@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
 #include "storage/db_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
@@ -684,6 +686,50 @@ static void test_handles(void **state)
     here_deinit(&h);
 }
 
+/* Few descriptors: many parts are read all the same, and one handle too many is an error like any
+ * other. */
+static void test_descriptors(void **state)
+{
+    enum {
+        N = 90
+    };
+    struct here h;
+    struct parts *ps;
+    struct part *p[N];
+    struct part_handle *held[N];
+    struct rlimit was, few;
+    struct err err = {};
+    struct str s;
+    int n = 0, r = 0;
+
+    (void)state;
+    here_init(&h);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = (struct rlimit){80, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    ps = parts_new(h.dir, NULL, 0, false); /* (80 - 32) / 2 handles */
+    for (int i = 0; i < N; i++) {
+        p[i] = part_new(ps, &h.info);
+        assert_ok(part_load(p[i], &err), &err);
+    }
+    assert_true(folder_count("/proc/self", "fd") < 40);
+    while (n < N && (r = part_enter(p[n], &held[n], &err)) == 0)
+        n++;
+    assert_true(r == -EMFILE && n > 40);
+    assert_true(err.msg[0] != '\0');
+    for (int i = 0; i < n; i++) {
+        assert_ok(part_cols(held[i], 1, &s, &err), &(struct err){});
+        part_leave(held[i]);
+    }
+    assert_ok(part_enter(p[N - 1], &held[0], &err), &err);
+    part_leave(held[0]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    for (int i = 0; i < N; i++)
+        (void)part_unref(p[i]);
+    (void)parts_free(ps);
+    here_deinit(&h);
+}
+
 /* Threads that read the same parts through few handles, while what was decoded is given up. */
 enum {
     N_PART = 5,
@@ -791,8 +837,8 @@ int main(void)
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_cut),
         cmocka_unit_test(test_damage),  cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_full),    cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_handles), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_handles), cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -469,6 +469,85 @@ static void every_event(void **state)
     fake_store_free(s);
 }
 
+/* Per step of each side: steps that lie wholly inside the range; without any it does not compare.
+ */
+static void per_step(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_conf conf = {
+        .store = s, .now = {10000 * S}, .mem_max = 1 << 24, .max_points = 11000};
+    struct query_ask a = {
+        .q = STR("cpu"), .from = STR("0s"), .to = STR("100s"), .step = STR("train")};
+    struct query_ask b = {
+        .q = STR("cpu"), .from = STR("100s"), .to = STR("195s"), .step = STR("train")};
+    struct query_diff_ask da = {};
+    struct query_diff d = {};
+    struct query *q = NULL;
+    uint32_t side = 0;
+
+    (void)state;
+    covers(s, 0, 200, 10);
+    for (int64_t i = 0; i < 20; i++) { /* 5 s of 10 s; the last one ends behind B's range */
+        fake_store_step(s, &(struct fake_step){.pid = 7,
+                                               .name = "train",
+                                               .number = (uint64_t)i,
+                                               .t0 = i * 10 * S,
+                                               .t1 = (i * 10 + (i == 19 ? 6 : 5)) * S});
+        for (int inside = 0; inside < 2; inside++)
+            fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                                 .labels = "service=a",
+                                                 .t = (i * 10 + (inside ? 1 : 6)) * S,
+                                                 .stack = inside ? "n:main#x;n:in#x" : "n:main#x",
+                                                 .count = 10,
+                                                 .value = i < 10 ? 100 : 140,
+                                                 .pid = 7});
+    }
+    assert_ok(query_open_diff(&conf, &a, &b, &q, &side, &test_err), &test_err);
+    diff(q, &da, &d);
+    assert_int_equal(d.norm, QUERY_NORM_STEP);
+    assert_true(d.comparable && d.side[0].steps == 10 && d.side[1].steps == 9);
+    assert_true(d.side[0].sum.total == 1000 && d.side[1].sum.total == 1400);
+    assert_true(fabs(row(&d, "in")->total - (1400.0 / 9 - 100)) < 1e-9);
+    assert_int_equal(d.n, 3); /* all, main, in: nothing of between the steps */
+    query_free(q);
+    b.step = (struct str){NULL, 0};
+    assert_ok(query_open_diff(&conf, &a, &b, &q, &side, &test_err), &test_err);
+    diff(q, &da, &d);
+    assert_true(d.norm == QUERY_NORM_SECOND && d.side[1].steps == BATCH_UNKNOWN);
+    da.norm = QUERY_NORM_STEP;
+    diff(q, &da, &d);
+    assert_string_equal(d.why_not, "b_no_steps");
+    query_free(q);
+    fake_store_free(s);
+}
+
+/* Memory, time and a client that left end a difference too. */
+static void limits(void **state)
+{
+    static struct stacks all;
+    struct store *s = stacks_new(5, &all);
+    struct query_conf conf = {.store = s, .now = {10000 * S}, .mem_max = 60000};
+    struct query_ask a = {.q = STR("cpu"), .from = STR("0s"), .to = STR("1000s")};
+    const struct query_diff_ask da = {};
+    atomic_bool cancel = true;
+    struct query_diff d = {};
+    struct query *q = NULL;
+    uint32_t side = 0;
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        test_err = (struct query_err){};
+        conf.mem_max = k ? 1 << 24 : 60000;
+        conf.deadline.v = k == 1;
+        conf.cancel = k == 2 ? &cancel : NULL;
+        assert_ok(query_open_diff(&conf, &a, &a, &q, &side, &test_err), &test_err);
+        assert_true(query_diff(q, &da, &d, &test_err) < 0);
+        assert_int_equal(test_err.code, k == 2 ? QUERY_CANCELED : QUERY_TOO_EXPENSIVE);
+        query_free(q);
+    }
+    fake_store_free(s);
+}
+
 static void refusals(void **state)
 {
     struct store *s = fake_store_new();
@@ -539,6 +618,7 @@ int main(void)
         cmocka_unit_test(tables),       cmocka_unit_test(significance),
         cmocka_unit_test(denominators), cmocka_unit_test(one_side_empty),
         cmocka_unit_test(by_selector),  cmocka_unit_test(every_event),
+        cmocka_unit_test(per_step),     cmocka_unit_test(limits),
         cmocka_unit_test(refusals),     cmocka_unit_test(no_memory),
     };
 

@@ -175,6 +175,32 @@ static void nothing_and_refused(void **state)
     fake_store_free(s);
 }
 
+/* Memory, time and a client that left end this question too. */
+static void limits(void **state)
+{
+    static struct stacks all;
+    struct store *s = stacks_new(5, &all);
+    struct query_conf conf = {.store = s, .now = {10000 * S}};
+    struct query_ask ask = {.q = STR("cpu"), .from = STR("0s"), .to = STR("1000s")};
+    const struct query_sandwich_ask a = {.fn = STR("f0")};
+    atomic_bool cancel = true;
+    struct query_sandwich r = {};
+    struct query *q = NULL;
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        test_err = (struct query_err){};
+        conf.mem_max = k ? 1 << 24 : 60000;
+        conf.deadline.v = k == 1;
+        conf.cancel = k == 2 ? &cancel : NULL;
+        assert_ok(query_open(&conf, &ask, &q, &test_err), &test_err);
+        assert_true(query_sandwich(q, &a, &r, &test_err) < 0);
+        assert_int_equal(test_err.code, k == 2 ? QUERY_CANCELED : QUERY_TOO_EXPENSIVE);
+        query_free(q);
+    }
+    fake_store_free(s);
+}
+
 /* Every allocation fails once. */
 static void no_memory(void **state)
 {
@@ -205,6 +231,7 @@ int main(void)
         cmocka_unit_test(splits),    cmocka_unit_test(recursion),
         cmocka_unit_test(cut),       cmocka_unit_test(one_name_two_files),
         cmocka_unit_test(no_memory), cmocka_unit_test(nothing_and_refused),
+        cmocka_unit_test(limits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

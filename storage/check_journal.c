@@ -127,6 +127,18 @@ static int check_behind(struct journals *j, struct err *err)
     return check_note(j->c, j->file, "batch", -1, unknown, &why, err);
 }
 
+/* What was committed, by journal/acked, and is neither sealed nor in a file. */
+static int check_acked(struct journals *j, struct err *err)
+{
+    uint64_t sealed = j->c->state.sealed_lsn, from = j->last > sealed ? j->last : sealed, acked;
+    struct err why = {};
+
+    if (!acked_read(j->fd, &acked) || acked <= from)
+        return 0;
+    (void)err_set(&why, -EBADMSG, "lsn %" PRIu64 " to %" PRIu64 " are gone", from + 1, acked);
+    return check_note(j->c, "journal/acked", "batch", (int64_t)from + 1, unknown, &why, err);
+}
+
 static int check_one(struct journals *j, uint32_t i, struct err *err)
 {
     struct one *o = &j->v[i];
@@ -169,6 +181,8 @@ int check_journals(struct check *c, struct err *err)
     for (uint32_t i = 0; r == 0 && c->conf->depth >= STORE_CHECK_FULL && i < j.n; i++)
         if (j.v[i].ok)
             r = check_one(&j, i, err);
+    if (r == 0 && c->conf->depth >= STORE_CHECK_FULL)
+        r = check_acked(&j, err);
     free(j.v);
     (void)close(j.fd);
     return r;

@@ -165,7 +165,7 @@ def agent_use(o, hz):
             p.stdin.write(b"\n")
             p.stdin.flush()
         try:
-            time.sleep(o.settle)
+            time.sleep(o.settle + o.first)  # the first batch reads the kernel's symbols
             used = []
             for _ in range(o.seconds):
                 before, wall = cpu_s(agent.pid), time.monotonic()
@@ -201,9 +201,9 @@ def main():
         print("skip: needs root", file=sys.stderr)
         return SKIP
     o.cpus = sorted(os.sched_getaffinity(0))
-    o.turns, o.slices, o.settle, o.seconds = 100, 60, 4, 10
+    o.turns, o.slices, o.settle, o.first, o.seconds = 100, 60, 4, 10, 20
     if o.smoke:
-        o.rounds, o.turns, o.slices, o.settle, o.seconds = 1, 20, 2, 1, 2
+        o.rounds, o.turns, o.slices, o.settle, o.first, o.seconds = 1, 20, 2, 1, 0, 2
     slow_down(o)
     for hz in (99, 999):
         agent_use(o, hz)

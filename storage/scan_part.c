@@ -219,21 +219,42 @@ static int scan_block(struct scan_worker *w, const struct scan_block *x)
 
 /* ---- hsum ---------------------------------------------------------------------------------- */
 
-/* The one that spans the whole period. */
+/* Order of table hsum: type, svc, sub, span, t0. */
+static int compare_hsum(const struct part_hsum *a, const struct part_hsum *b)
+{
+    if (a->type != b->type)
+        return a->type < b->type ? -1 : 1;
+    if (a->svc != b->svc)
+        return a->svc < b->svc ? -1 : 1;
+    if (a->sub != b->sub)
+        return a->sub < b->sub ? -1 : 1;
+    if (a->span != b->span)
+        return a->span < b->span ? -1 : 1;
+    return (a->t0.v > b->t0.v) - (a->t0.v < b->t0.v);
+}
+
+/* The one that spans the whole period; NULL: there is none. */
 static const struct part_hsum *find_hsum(const struct scan_item *it)
 {
     const struct part *p = it->part;
     const struct block_meta *m = &it->block->m;
-    int64_t span = (p->info.period.t1.v - p->info.period.t0.v) / NS_PER_S;
+    const struct part_hsum key = {
+        .type = m->type,
+        .svc = m->svc,
+        .sub = m->sub,
+        .span = (uint32_t)((p->info.period.t1.v - p->info.period.t0.v) / NS_PER_S),
+        .t0 = p->info.period.t0};
+    uint32_t lo = 0, hi = p->n_hsum;
 
-    for (uint32_t i = 0; i < p->n_hsum; i++) { /* few: only where there are several blocks */
-        const struct part_hsum *h = &p->hsum[i];
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
 
-        if (h->type == m->type && h->svc == m->svc && h->sub == m->sub && h->span == span &&
-            h->t0.v == p->info.period.t0.v)
-            return h;
+        if (compare_hsum(&p->hsum[mid], &key) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
-    return NULL;
+    return lo < p->n_hsum && compare_hsum(&p->hsum[lo], &key) == 0 ? &p->hsum[lo] : NULL;
 }
 
 /* Are all blocks asked for whole, in one cell? */

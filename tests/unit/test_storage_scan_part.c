@@ -680,12 +680,52 @@ static void test_ends(void **state)
     close_both(&b);
 }
 
+/* Whichever allocation fails: an error, or the whole answer. */
+static void test_memory(void **state)
+{
+    struct both b;
+    struct question x = {.q = {.n_side = 1, .want = STORE_STACKS, .n_by = 1}};
+    struct store_answer answer;
+    struct err err = {};
+    uint32_t passed = 0, failed = 0;
+
+    (void)state;
+    open_both(&b, 11);
+    fill(&b, 20);
+    assert_ok(store_seal(b.sealed.s, &err), &err);
+    x.m[0][0] = (struct store_matcher){.name = STR("pid"), .op = STORE_NE, .value = STR("102")};
+    x.q.side[0] = (struct store_side){.sel = {PTYPE_CPU, 1, x.m[0]}, .range = WHOLE};
+    x.q.by[0] = STR("job");
+    assert_int_equal(ask(&b.plain, &x.q, &b.want, &answer), 0);
+    for (uint64_t n = 1; passed < 50; n++) { /* some failures do no harm */
+        int r;
+        struct store_view *v = store_view_get(b.sealed.s);
+        const struct store_sink sink = {.share = on_share, .ctx = &b.got};
+
+        arena_reset(&b.sealed.a);
+        b.got.n = 0;
+        x.q.arena = &b.sealed.a;
+        err = (struct err){};
+        mem_fail_nth(n);
+        r = store_scan(v, &x.q, &sink, &answer, &err);
+        mem_fail_nth(0);
+        assert_true(r == 0 || (r == -ENOMEM && err.code == r));
+        passed = r == 0 ? passed + 1 : 0;
+        failed += r != 0;
+        (void)store_view_put(v);
+    }
+    assert_true(failed > 20);
+    assert_int_equal(ask(&b.sealed, &x.q, &b.got, &answer), 0);
+    compare(&x, &b.want, &b.got);
+    close_both(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal), cmocka_unit_test(test_all_sealed),
         cmocka_unit_test(test_kept),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_ends),  cmocka_unit_test(test_memory),
     };
 
     store_tuning.scan_rows = 50; /* several workers */

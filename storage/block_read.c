@@ -57,6 +57,14 @@ static bool open_slice(struct cell_in *dir, struct cell_in *in, uint32_t most,
     return true;
 }
 
+static const struct block_cell *find(const struct block_slice *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->n_cell; i++)
+        if (s->cell[i].id == id)
+            return &s->cell[i];
+    return NULL;
+}
+
 int block_open(struct str bytes, struct block *ret, struct err *err)
 {
     struct cell_in in = cell_in(bytes.p, bytes.n), dir;
@@ -85,7 +93,7 @@ int block_open(struct str bytes, struct block *ret, struct err *err)
         struct block_slice *s = &ret->slice[k];
 
         if (!open_slice(&dir, &in, ret->n - rows, s) ||
-            (k > 0 && s->first <= s[-1].first + s[-1].span))
+            (k > 0 && s->first <= s[-1].first + s[-1].span) || (!ret->level && find(s, COL_HELD)))
             return damage(err, "directory");
         rows += s->n;
     }
@@ -95,14 +103,6 @@ int block_open(struct str bytes, struct block *ret, struct err *err)
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */
-
-static const struct block_cell *find(const struct block_slice *s, uint32_t id)
-{
-    for (uint32_t i = 0; i < s->n_cell; i++)
-        if (s->cell[i].id == id)
-            return &s->cell[i];
-    return NULL;
-}
 
 bool block_has_counts(const struct block *b)
 {

@@ -454,6 +454,32 @@ static void results(void **state)
     store.result = 0;
 }
 
+/* Whatever allocation fails: an answer, nothing stored, nothing left. */
+static void memory_short(void **state)
+{
+    static char list[4000];
+    uint64_t n = 0;
+
+    (void)state;
+    (void)snprintf(list, sizeof list, "%s,%s,%s", one("b", "1", -5, -4), one("a", "2", -4, -3),
+                   one("c", "3", -3, -2));
+    for (int status = 0; status != 200;) {
+        uint32_t appends = store.appends;
+
+        assert_true(++n < 1000);
+        mem_fail_nth(n);
+        steps(",\"labels\":{\"x\":\"y\",\"z\":\"w\"}", list, "id:1");
+        mem_fail_nth(0);
+        status = reply.status;
+        if (status == 200)
+            break;
+        assert_true(status == 413 || status == 503 || status == 500 || status == 400);
+        assert_int_equal(store.appends, appends);
+    }
+    assert_true(n > 20);
+    want("\"steps\":3,");
+}
+
 static void admission(void **state)
 {
     struct msg_request q = {.method = STR("POST"), .content_type = STR("text/plain")};
@@ -488,7 +514,8 @@ int main(void)
         cmocka_unit_test(refused_alone), cmocka_unit_test(identities),
         cmocka_unit_test(replay),        cmocka_unit_test(malformed),
         cmocka_unit_test(bombs),         cmocka_unit_test(compressed),
-        cmocka_unit_test(results),       cmocka_unit_test(admission),
+        cmocka_unit_test(results),       cmocka_unit_test(memory_short),
+        cmocka_unit_test(admission),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -211,6 +211,7 @@ int slice_range(struct block_coder *c, const struct block *b, uint32_t k, int64_
     uint32_t j = 0, from;
     struct times t;
 
+    c->cell.no_memory = false;
     *ret_from = 0;
     *ret_to = lo >= hi || last < lo || first >= hi ? 0 : s->n;
     if (*ret_to == 0 || (lo <= first && last < hi))
@@ -238,6 +239,7 @@ int slice_count(struct block_coder *c, const struct block *b, uint32_t k, uint32
     struct rank_table t;
     uint32_t j;
 
+    c->cell.no_memory = false;
     if (n > RANK_MAX || !planes_of(c, b, k, COL_STACK, n, &one, &two))
         return coder_damage(c, err, "stack");
     if (n <= 256) {
@@ -458,6 +460,7 @@ static bool read_values(struct block_coder *c, const struct block *b, const stru
 int slice_read(struct block_coder *c, const struct block *b, const struct summary *s, uint32_t k,
                uint32_t want, struct slice_rows *ret, struct err *err)
 {
+    c->cell.no_memory = false;
     *ret = (struct slice_rows){.n = b->slice[k].n};
     if ((want & SLICE_KEY) && !read_keys(c, b, k, ret))
         return coder_damage(c, err, "keys");

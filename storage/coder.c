@@ -56,15 +56,25 @@ void *coder_room(struct buf *b, size_t n, size_t size)
     return buf_reserve(b, bytes);
 }
 
+void *coder_array(struct block_coder *c, enum coder_array which, size_t n, size_t size)
+{
+    void *p = coder_room(&c->array[which], n, size);
+
+    c->cell.no_memory |= !p;
+    return p;
+}
+
 int coder_no_memory(struct err *err)
 {
     return err_set(err, -ENOMEM, "block: memory is short");
 }
 
-int coder_damage(const struct block_coder *c, struct err *err, const char *what)
+int coder_damage(struct block_coder *c, struct err *err, const char *what)
 {
-    if (c->cell.no_memory)
+    if (c->cell.no_memory) {
+        c->cell.no_memory = false;
         return coder_no_memory(err);
+    }
     return err_set(err, -EBADMSG, "block damaged: %s", what);
 }
 

@@ -66,14 +66,16 @@ struct block_coder {
 
 /* Room for n elements, what was in it before is lost; NULL: memory is short. */
 void *coder_room(struct buf *b, size_t n, size_t size);
-#define CODER_ARRAY(c, which, T, n) ((T *)coder_room(&(c)->array[which], (n), sizeof(T)))
+/* The same of the coder's; remembers in c->cell.no_memory. */
+void *coder_array(struct block_coder *c, enum coder_array which, size_t n, size_t size);
+#define CODER_ARRAY(c, which, T, n) ((T *)coder_array((c), (which), (n), sizeof(T)))
 
 /* Order of rows a and b: negative, 0, positive. */
 int block_compare(const struct block_rows *r, uint32_t a, uint32_t b);
 
 int coder_no_memory(struct err *err);
 /* A cell could not be read: damage of `what`, or memory. */
-int coder_damage(const struct block_coder *c, struct err *err, const char *what);
+int coder_damage(struct block_coder *c, struct err *err, const char *what);
 
 /* Pairs of low and high half <-> signed, in place: v becomes n unit_i128. */
 void unzigzag_wide(uint64_t *v, uint32_t n);

@@ -117,17 +117,15 @@ static bool read_groups(struct group_in *g, uint32_t n_node, struct summary *ret
 
 static bool read_sums(struct block_coder *c, struct cell_in *in, struct summary *ret)
 {
-    struct buf *b = &c->array[ARRAY_SUM_SUM];
-
     if (in->p<in->end && * in->p> 8) {
-        uint64_t(*v)[2] = coder_room(b, ret->n, sizeof *v);
+        uint64_t(*v)[2] = coder_array(c, ARRAY_SUM_SUM, ret->n, sizeof *v);
 
         if (!v || !cell_get_planes_wide(&c->cell, in, ret->n, v, &c->scratch[0]))
             return false;
         unzigzag_wide(v[0], ret->n);
-        ret->wide = (const unit_i128 *)b->p;
+        ret->wide = (const unit_i128 *)c->array[ARRAY_SUM_SUM].p;
     } else {
-        uint64_t *v = coder_room(b, ret->n, sizeof *v);
+        uint64_t *v = coder_array(c, ARRAY_SUM_SUM, ret->n, sizeof *v);
 
         if (!v || !cell_get_planes(&c->cell, in, ret->n, v, &c->scratch[0]))
             return false;
@@ -178,6 +176,7 @@ int summary_open(struct block_coder *c, struct str bytes, uint32_t n_node, struc
     struct group_in g;
     uint32_t *node, *freq;
 
+    c->cell.no_memory = false;
     if (!open_cells(c, bytes, n_node, &s, &g))
         return coder_damage(c, err, "summary");
     node = CODER_ARRAY(c, ARRAY_SUM_NODE, uint32_t, s.n);

@@ -97,13 +97,15 @@ int query_regex_new(struct str pattern, bool whole, bool ignore_case, const char
     PCRE2_SIZE at = 0;
     int code = 0;
 
+    if (!pattern.p)
+        pattern = STR("");
     if (pattern.n > QUERY_REGEX_MAX)
         return too_expensive(e, param, "pattern is too long", QUERY_REGEX_MAX, pattern.n);
     re = calloc(1, sizeof *re);
     ctx = pcre2_compile_context_create(NULL);
     if (re && ctx) {
         pcre2_set_parens_nest_limit(ctx, QUERY_REGEX_NEST);
-        re->code = pcre2_compile((PCRE2_SPTR)(pattern.p ? pattern.p : ""), pattern.n,
+        re->code = pcre2_compile((PCRE2_SPTR)pattern.p, pattern.n,
                                  compile_options(pattern, whole, ignore_case), &code, &at, ctx);
     }
     pcre2_compile_context_free(ctx);
@@ -173,7 +175,7 @@ static int regex_of(struct str text, const char *param, struct query_pattern *p,
     if (text.n < 2 + tail || text.p[0] != '/' || (text.p[text.n - 1] != '/' && !fold))
         return 0;
     p->fold = fold;
-    p->source = str_to(str_from(text, 1), text.n - 1 - tail);
+    p->source = (struct str){text.p + 1, text.n - 1 - tail};
     TRY(query_regex_new(p->source, false, fold, param, &p->regex, e));
     return 1;
 }

@@ -47,7 +47,7 @@ static size_t operator_end(struct str s, size_t i)
         if (str_starts(str_from(s, i), signs[k]))
             return i + signs[k].n;
     }
-    while (i < s.n && memchr("+-*/%^&|~!=,", s.p[i], 12))
+    while (i < s.n && s.p[i] && strchr("+-*/%^&|~!=,", s.p[i]))
         i++;
     return i;
 }

@@ -189,7 +189,7 @@ static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uin
 #define GROW(q, to, from, n, cap, e)                                                               \
     do {                                                                                           \
         QUERY_NEW(q, to, cap, e);                                                                  \
-        if (n)                                                                                     \
+        if ((n) && (from))                                                                         \
             memcpy(*(to), from, (n) * sizeof **(to));                                              \
     } while (0)
 

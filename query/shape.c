@@ -93,15 +93,19 @@ static int level(struct reshape *rs, uint32_t i, struct query_err *e)
     return 0;
 }
 
-static void mark_needed(struct reshape *rs)
+/* Marks what has weight that stays at or below it; returns how many. */
+static uint32_t mark_needed(struct reshape *rs)
 {
     const struct query_tree *t = rs->from;
+    uint32_t n = 0;
 
     for (uint32_t i = t->n; i-- > 0;) {
         rs->need[i] |= weighs(t, i) && stays(rs, i);
         if (i && rs->need[i])
             rs->need[t->parent[i]] = 1;
+        n += rs->need[i];
     }
+    return n;
 }
 
 static int downward(struct reshape *rs, struct query_err *e)
@@ -163,16 +167,17 @@ static int upward(struct reshape *rs, struct query_err *e)
 static int reshape(struct query *q, bool invert, struct query_shape *s, struct query_err *e)
 {
     struct reshape rs = {.q = q, .from = &s->all, .to = &s->own, .fate = &s->fate};
+    uint32_t n;
 
     QUERY_NEW(q, &rs.node, s->all.n, e);
     QUERY_NEW(q, &rs.func, s->all.n_func, e);
     QUERY_NEW(q, &rs.need, s->all.n, e);
     for (uint32_t k = 0; k < s->all.n_side; k++)
         s->own.w[k].var_missing = s->all.w[k].var_missing;
-    TRY(query_tree_init(q, &s->own, s->all.n_side, 0, e));
-    s->own.inverted = invert;
-    mark_needed(&rs);
+    n = mark_needed(&rs);
     rs.need[0] = 1;
+    TRY(query_tree_init(q, &s->own, s->all.n_side, n + 1, e)); /* leaves first may take more */
+    s->own.inverted = invert;
     if (invert)
         TRY(upward(&rs, e));
     else

@@ -383,16 +383,25 @@ static void put_row(const struct view *w, uint32_t i, struct query_fn_table *fns
 
 #define HIDDEN_ROW 0x80000000u /* on the stack: the row that stands for dropped children */
 
+/* Nodes that are shown, and one row for each that does not show all its children. */
+static uint32_t rows_of(const struct view *w)
+{
+    uint32_t n = 1 + w->n_kept;
+
+    for (uint32_t i = w->root; i < w->t->n; i++)
+        n += (w->state[i] & KEPT) && w->dropped[i];
+    return n;
+}
+
 static int emit(struct view *w, struct query_fn_table *fns, struct query_columns *c,
                 struct query_err *e)
 {
-    uint32_t *first = NULL, *child = NULL, *stack, *level, top = 0;
-    uint32_t room = w->n_kept * 2 + 4;
+    uint32_t *first = NULL, *child = NULL, *stack, *level, top = 0, rows = rows_of(w);
 
     TRY(order_children(w, &first, &child, e));
-    TRY(new_columns(w->q, w->n_kept * 2 + 2, w->t->n_side, c, e));
-    QUERY_NEW(w->q, &stack, room, e);
-    QUERY_NEW(w->q, &level, room, e);
+    TRY(new_columns(w->q, rows, w->t->n_side, c, e));
+    QUERY_NEW(w->q, &stack, rows, e);
+    QUERY_NEW(w->q, &level, rows, e);
     stack[top++] = w->root;
     while (top) {
         uint32_t i = stack[--top] & ~HIDDEN_ROW, depth = level[top];
@@ -412,6 +421,7 @@ static int emit(struct view *w, struct query_fn_table *fns, struct query_columns
             stack[top++] = child[j - 1];
         }
     }
+    assert(c->n == rows);
     return 0;
 }
 

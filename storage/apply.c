@@ -290,7 +290,7 @@ static bool add_nodes(struct apply *a)
     int r = pthread_rwlock_wrlock(&e->ids);
 
     assert(r == 0);
-    ok = dict_batch_nodes(&e->dict, &a->db);
+    ok = dict_batch_nodes(&e->dict, e->before ? &e->before->dict : NULL, &a->db);
     r = pthread_rwlock_unlock(&e->ids);
     assert(r == 0);
     atomic_fetch_add_explicit(&a->h->stats->hash_clashes, e->dict.clashes - clashes,

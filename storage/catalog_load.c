@@ -289,6 +289,14 @@ int catalog_load(struct catalog *c, const struct catalog_sink *sink, struct cata
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+/* quick_check tells a page that could not be read just now as it tells damage. */
+static bool is_damage(const struct db *db, const char *text)
+{
+    const char *at = text ? strstr(text, "error code=") : NULL;
+
+    return !at || db_errno(db->sq, (int)strtol(at + 11, NULL, 10)) == -EBADMSG;
+}
+
 /* Pages by SQLite's own rules, then every row by ours. */
 static int check(struct catalog *c, struct err *err)
 {
@@ -303,8 +311,12 @@ static int check(struct catalog *c, struct err *err)
     if (r == 1) {
         const char *text = (const char *)sqlite3_column_text(st, 0);
 
-        r = text && strcmp(text, "ok") == 0 ? 0
-                                            : db_damaged(db, err, "%s", text ? text : "unreadable");
+        if (text && strcmp(text, "ok") == 0)
+            r = 0;
+        else if (is_damage(db, text))
+            r = db_damaged(db, err, "%s", text ? text : "unreadable");
+        else
+            r = err_set(err, -EIO, NAME ": %s", text);
     }
     (void)sqlite3_finalize(st);
     return r == 0 ? catalog_load(c, &none, &state, err) : r;
@@ -312,9 +324,15 @@ static int check(struct catalog *c, struct err *err)
 
 static int open_live(struct catalog *c, const char *dir, const char *vfs, struct err *err)
 {
+    int r;
+
     TRY(db_open_live(dir, NAME, &catalog_kind, vfs, catalog_db(c), err));
     TRY(check(c, err));
-    return catalog_begin(c, err);
+    /* A commit whose sync failed may be seen, although no later sync makes it last: what is seen is
+     * written anew, before anything is done because of it. A full disk says so at the next write.
+     */
+    r = db_exec(catalog_db(c), "PRAGMA wal_checkpoint(TRUNCATE)", err);
+    return r == 0 || r == -ENOSPC ? catalog_begin(c, err) : r;
 }
 
 static int create(struct catalog *c, const char *dir, const char *vfs, struct err *err)
@@ -343,6 +361,15 @@ static int set_aside(const char *dir, real_ns now, struct err *err)
     return db_sync_dir(dir, NAME, err);
 }
 
+/* The file was removed, its -wal was not: SQLite would take that for the new one's. */
+static bool has_wal(const char *dir)
+{
+    char path[4096];
+
+    (void)snprintf(path, sizeof path, "%s/" NAME, dir);
+    return db_has_wal(path);
+}
+
 static int make_new(struct catalog **c, const char *dir, const char *vfs, real_ns now,
                     const struct file_list *files, struct err *err)
 {
@@ -368,7 +395,7 @@ int catalog_open(const char *dir, const char *vfs, real_ns now, struct catalog *
     if (r == 0)
         r = open_live(c, dir, vfs, &why);
     if (r == -EBADMSG || r == -ENOENT) {
-        bool there = r == -EBADMSG;
+        bool there = r == -EBADMSG || has_wal(dir);
 
         r = there ? set_aside(dir, now, err) : 0;
         if (r == 0)

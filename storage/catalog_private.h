@@ -128,7 +128,9 @@ struct catalog *catalog_close(struct catalog *c);
 [[nodiscard]] int catalog_load(struct catalog *c, const struct catalog_sink *sink,
                                struct catalog_state *ret, struct err *err);
 
-/* On disk when it returns 0; otherwise rolled back. Owner only: the writer thread. */
+/* On disk when it returns 0; otherwise rolled back, but if the process ends before the next one
+ * succeeds, the next start may find it done: files that it names must stay until then. Owner only:
+ * the writer thread. */
 [[nodiscard]] int catalog_commit(struct catalog *c, const struct catalog_change *change,
                                  struct err *err);
 /* Move what is in the -wal into the file; failure is harmless. After a seal. */

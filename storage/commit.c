@@ -13,10 +13,12 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
-#include "storage/store_private.h"
+#include "storage/seal_private.h"
 
 #define GROUP_BYTES  (UINT64_C(1) << 20)
 #define ROTATE_BYTES (UINT64_C(64) << 20)
@@ -56,7 +58,7 @@ void commit_settle(struct store *s, struct append *a, int r, const struct err *e
 
     mutex_lock(&s->admit);
     if (!identity_none(a->b->id.agent))
-        identity_settle(&s->identity, &a->b->id, a, r == 0);
+        identity_settle(&s->identity, &a->b->id, a, r == 0 ? a->lsn : 0);
     s->reserved -= a->reserved;
     w = a->waiters;
     mutex_unlock(&s->admit);
@@ -95,6 +97,23 @@ static bool too_full(const struct store *s)
     return atomic_load(&s->state) == STORE_FULL;
 }
 
+bool journal_retire(struct store *s, struct journal *j, uint64_t number, uint64_t last_lsn)
+{
+    struct store_journal *v;
+
+    if (s->n_old == s->room_old) {
+        uint32_t room = s->room_old ? 2 * s->room_old : 16;
+
+        v = mem_fail_now() ? NULL : realloc(s->old, room * sizeof *v);
+        if (!v)
+            return false;
+        s->old = v;
+        s->room_old = room;
+    }
+    s->old[s->n_old++] = (struct store_journal){j, number, last_lsn};
+    return true;
+}
+
 /* The prepared file becomes the current one. wait: until there is one, for a while. */
 static bool take_next(struct store *s, bool wait)
 {
@@ -106,9 +125,8 @@ static bool take_next(struct store *s, bool wait)
             break;
     }
     next = s->next;
-    if (next && s->n_retired < STORE_RETIRED) {
-        if (s->current)
-            s->retired[s->n_retired++] = s->current;
+    if (next && (!s->current ||
+                 journal_retire(s, s->current, journal_number(s->current), s->next_lsn - 1))) {
         s->next = NULL;
         s->prepared = false;
         cond_broadcast(&s->upkeep_cond);
@@ -202,7 +220,7 @@ static int write_group(struct store *s, struct append *const *group, size_t n, s
     s->acked_lsn = s->next_lsn - 1;
     acked_write(s->acked_fd, s->acked_lsn);
     count_commit(s, mono_now().v - begun.v);
-    atomic_fetch_add(&s->journal_total, bytes);
+    atomic_fetch_add(&s->unsealed, bytes);
     return 0;
 }
 
@@ -285,6 +303,11 @@ static void apply_one(struct store *s, struct append *a)
 
     if (r == 0)
         r = head_apply(s->head, a->b, a->lsn, &s->conf.limits, &err);
+    if (r == 0) {
+        s->head->payload += a->payload.n;
+        if (atomic_load(&s->unsealed_since) == 0)
+            atomic_store(&s->unsealed_since, mono_now().v);
+    }
     if (r != 0 && !s->apply_failed) {
         /* On disk, not visible, not acknowledged: the next start shows it, and a resend is a
          * duplicate then. Going on would show later batches without this one. */
@@ -302,8 +325,18 @@ static void *apply_main(void *arg)
         struct append *a;
 
         mutex_lock(&s->apply_mu);
-        while (!s->to_apply.head && !s->apply_stop)
+        while (!s->to_apply.head && !s->apply_stop && !s->fresh)
             cond_wait(&s->applied, &s->apply_mu);
+        if (s->fresh) {
+            seal_put_fresh(s);
+            cond_broadcast(&s->froze);
+        }
+        if (!s->to_apply.head && !s->apply_stop) {
+            mutex_unlock(&s->apply_mu);
+            continue;
+        }
+        if (!s->to_apply.head)
+            s->apply_runs = false; /* what comes now is put in place by the writer itself */
         a = s->to_apply.head ? append_pop(&s->to_apply) : NULL;
         mutex_unlock(&s->apply_mu);
         if (!a)
@@ -359,6 +392,54 @@ static void prepare_next(struct store *s)
     mutex_unlock(&s->upkeep);
 }
 
+/* A file that is not needed any more, or one that is still open. */
+static const struct store_journal *to_remove(const struct store *s) REQUIRES(&s->upkeep)
+{
+    uint64_t sealed = atomic_load(&s->sealed_lsn);
+
+    for (uint32_t i = 0; i < s->n_old; i++) {
+        if (s->old[i].j || s->old[i].last_lsn <= sealed)
+            return &s->old[i];
+    }
+    return NULL;
+}
+
+static void remove_file(const struct store *s, uint64_t number)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof name, "%" PRIu64 ".db", number);
+    (void)unlinkat(s->journal_fd, name, 0);
+    (void)fsync(s->journal_fd); /* a file whose -wal alone is gone looks like a loss */
+    (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
+    (void)unlinkat(s->journal_fd, name, 0);
+}
+
+/* Close what is still open: an unlinked file frees nothing while a handle is open. Then unlink
+ * those of which all is in parts. */
+static void remove_sealed(struct store *s)
+{
+    for (;;) {
+        struct store_journal at;
+        uint32_t i;
+
+        mutex_lock(&s->upkeep);
+        if (!to_remove(s)) {
+            mutex_unlock(&s->upkeep);
+            return;
+        }
+        i = (uint32_t)(to_remove(s) - s->old);
+        at = s->old[i];
+        s->old[i].j = NULL;
+        if (at.last_lsn <= atomic_load(&s->sealed_lsn))
+            s->old[i] = s->old[--s->n_old];
+        mutex_unlock(&s->upkeep);
+        (void)journal_close(at.j);
+        if (at.last_lsn <= atomic_load(&s->sealed_lsn))
+            remove_file(s, at.number);
+    }
+}
+
 static bool must_prepare(const struct store *s)
 {
     return !s->next && !s->prepared && atomic_load(&s->state) != STORE_READ_ONLY;
@@ -370,23 +451,20 @@ static void *upkeep_main(void *arg)
     const int64_t wait = store_tuning.probe_ns ? store_tuning.probe_ns : PROBE_NS;
 
     for (;;) {
-        struct journal *retired = NULL;
         bool need, stop;
 
         look_at_space(s);
         mutex_lock(&s->upkeep);
-        if (!s->upkeep_stop && !s->n_retired && !must_prepare(s)) {
+        if (!s->upkeep_stop && !to_remove(s) && !must_prepare(s)) {
             if (!cond_wait_for(&s->upkeep_cond, &s->upkeep, wait) && !s->next)
                 s->prepared = false; /* could not be made: try again */
         }
         stop = s->upkeep_stop;
-        if (!stop && s->n_retired)
-            retired = s->retired[--s->n_retired];
         need = !stop && must_prepare(s);
         mutex_unlock(&s->upkeep);
         if (stop)
             return NULL;
-        (void)journal_close(retired);
+        remove_sealed(s);
         if (need)
             prepare_next(s);
     }
@@ -426,6 +504,7 @@ int commit_start(struct store *s, struct err *err)
                {&s->upkeep_thread, "st-upkeep", upkeep_main}};
 
     TRY(start_first(s, err));
+    s->apply_runs = true;
     for (uint32_t i = 0; i < 3; i++) {
         int r = thread_start(all[i].t, all[i].name, 0, all[i].fn, s);
 
@@ -433,7 +512,7 @@ int commit_start(struct store *s, struct err *err)
             return err_set(err, r, "thread %s: cannot be started", all[i].name);
         s->n_threads++;
     }
-    return 0;
+    return writer_start(s, err);
 }
 
 static void join(pthread_t t)
@@ -468,15 +547,20 @@ void commit_stop(struct store *s)
     mutex_unlock(&s->apply_mu);
     if (s->n_threads > 1)
         join(s->apply_thread);
+    s->apply_runs = false;
+    writer_stop(s, s->n_threads == 3);
     mutex_lock(&s->upkeep);
     s->upkeep_stop = true;
     cond_broadcast(&s->upkeep_cond);
     mutex_unlock(&s->upkeep);
     if (s->n_threads > 2)
         join(s->upkeep_thread);
-    for (uint32_t i = 0; i < s->n_retired; i++)
-        (void)journal_close(s->retired[i]);
     mark_end(s);
+    if (s->current && journal_retire(s, s->current, journal_number(s->current), s->next_lsn - 1))
+        s->current = NULL;
+    remove_sealed(s);
+    for (uint32_t i = 0; i < s->n_old; i++)
+        s->old[i].j = journal_close(s->old[i].j);
     s->next = journal_close(s->next);
     s->current = journal_close(s->current);
 }

@@ -193,7 +193,44 @@ static uint32_t damaged_node(struct dict *d)
     return d->damaged;
 }
 
-bool dict_batch_nodes(struct dict *d, struct dict_batch *db)
+/* The frame of another dictionary, here. */
+static uint32_t frame_from(struct dict *d, const struct dict *from, uint32_t frame)
+{
+    struct dict_frame f = *TABLE(&from->frame, struct dict_frame, frame);
+
+    f.name = text_id(&d->text, dict_str(from, f.name));
+    f.file = text_id(&d->text, dict_str(from, f.file));
+    f.bin = text_id(&d->text, dict_str(from, f.bin));
+    f.bin_id = text_id(&d->text, dict_str(from, f.bin_id));
+    if (f.name == NONE || f.file == NONE || f.bin == NONE || f.bin_id == NONE)
+        return NONE;
+    return dict_frame_of(d, &f);
+}
+
+/* The stack that another dictionary knows by that hash, root first; 0: it does not. */
+static uint32_t take_over(struct dict *d, const struct dict *from, uint64_t hash)
+{
+    uint32_t path[DICT_DEPTH + 1], n = 0, g = 0;
+    uint64_t at;
+
+    if (!from || !map_get(&from->by_hash, hash, &at))
+        return 0;
+    for (uint32_t i = (uint32_t)at; i != 0; i = VEC(&from->node, struct dict_node, i)->parent)
+        path[n++] = i;
+    while (n > 0) {
+        const struct dict_node *x = VEC(&from->node, struct dict_node, path[--n]);
+        uint32_t frame = frame_from(d, from, x->frame);
+
+        if (frame == NONE)
+            return NONE;
+        g = define(d, g, frame, x->hash);
+        if (g == NONE || g & DICT_FOLDED)
+            return g;
+    }
+    return g;
+}
+
+bool dict_batch_nodes(struct dict *d, const struct dict *before, struct dict_batch *db)
 {
     const struct batch *b = db->b;
 
@@ -205,6 +242,11 @@ bool dict_batch_nodes(struct dict *d, struct dict_batch *db)
             db->node[i] = (uint32_t)g;
             continue;
         }
+        db->node[i] = take_over(d, before, b->node[i].hash);
+        if (db->node[i] == NONE)
+            return false;
+        if (db->node[i] != 0)
+            continue;
         db->damaged++;
         db->node[i] = damaged_node(d);
         if (db->node[i] == NONE)
@@ -225,6 +267,13 @@ bool dict_batch_nodes(struct dict *d, struct dict_batch *db)
             return false;
     }
     return true;
+}
+
+bool dict_holds(const struct dict *d, uint64_t hash)
+{
+    uint64_t v;
+
+    return map_get(&d->by_hash, hash, &v);
 }
 
 bool dict_knows(const struct dict *d, uint64_t hash)

@@ -90,9 +90,10 @@ struct epoch {
     _Atomic uint32_t refs;
     struct pool pool;
     struct dict dict;
-    pthread_rwlock_t ids;           /* maps of nodes: the apply thread writes, store_append looks */
-    struct vec svc;                 /* struct epoch_svc, by service */
-    struct vec trie;                /* struct dict_trie *, in the order of making */
+    pthread_rwlock_t ids; /* maps of nodes: the apply thread writes, store_append looks */
+    struct epoch *before; /* counted, under ids: where hashes are looked for that are not here */
+    struct vec svc;       /* struct epoch_svc, by service */
+    struct vec trie;      /* struct dict_trie *, in the order of making */
     _Atomic uint32_t n_svc, n_trie; /* published */
 };
 
@@ -109,6 +110,10 @@ struct dict_trie *epoch_find_newest(const struct epoch *e, uint32_t svc);
 struct dict_trie *epoch_find(const struct epoch *e, uint32_t svc, uint32_t sub);
 /* Show texts, frames, functions; the tries after it, one by one (dict_trie_publish). Writer. */
 void epoch_publish(struct epoch *e);
+/* A new one begins where another ended, which is not written any more: what senders know of that
+ * is taken over as they name it, until epoch_forget(). */
+void epoch_follow(struct epoch *e, struct epoch *before);
+void epoch_forget(struct epoch *e);
 /* Does it hold every node that the batch only names? Any thread. */
 bool epoch_knows(struct epoch *e, const struct batch *b);
 
@@ -133,12 +138,14 @@ struct dict_batch {
 
 uint32_t dict_batch_text(struct dict *d, struct dict_batch *db, uint32_t s);
 
-/* Fill db->node with the g of every node of the batch. False: memory is short. Needs ids to be
- * write-locked. */
-[[nodiscard]] bool dict_batch_nodes(struct dict *d, struct dict_batch *db);
+/* Fill db->node with the g of every node of the batch. before: where unknown ones are taken from,
+ * or NULL. False: memory is short. Needs ids to be write-locked. */
+[[nodiscard]] bool dict_batch_nodes(struct dict *d, const struct dict *before,
+                                    struct dict_batch *db);
 
 /* Does it hold the hash, with one meaning? Needs ids to be locked. */
 bool dict_knows(const struct dict *d, uint64_t hash);
+bool dict_holds(const struct dict *d, uint64_t hash); /* whatever it means */
 
 /*
  * Loading a trie, whose nodes come in the order of their ids. The current epoch: the g of a node

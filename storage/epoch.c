@@ -38,6 +38,7 @@ void epoch_unref(struct epoch *e)
         dict_trie_free(&e->dict, epoch_trie_at(e, i));
     vec_deinit(&e->trie, &e->pool);
     vec_deinit(&e->svc, &e->pool);
+    epoch_unref(e->before);
     dict_deinit(&e->dict);
     pool_deinit(&e->pool);
     (void)pthread_rwlock_destroy(&e->ids);
@@ -106,6 +107,41 @@ void epoch_publish(struct epoch *e)
     atomic_store_explicit(&d->n_frame, d->frame.v.n, memory_order_release);
 }
 
+static void lock_ids(struct epoch *e)
+{
+    int r = pthread_rwlock_wrlock(&e->ids);
+
+    assert(r == 0);
+    (void)r;
+}
+
+static void unlock_ids(struct epoch *e)
+{
+    int r = pthread_rwlock_unlock(&e->ids);
+
+    assert(r == 0);
+    (void)r;
+}
+
+void epoch_follow(struct epoch *e, struct epoch *before)
+{
+    epoch_ref(before);
+    lock_ids(e);
+    e->before = before;
+    unlock_ids(e);
+}
+
+void epoch_forget(struct epoch *e)
+{
+    struct epoch *before;
+
+    lock_ids(e);
+    before = e->before;
+    e->before = NULL;
+    unlock_ids(e);
+    epoch_unref(before);
+}
+
 bool epoch_knows(struct epoch *e, const struct batch *b)
 {
     bool all = true;
@@ -116,7 +152,9 @@ bool epoch_knows(struct epoch *e, const struct batch *b)
     r = pthread_rwlock_rdlock(&e->ids);
     assert(r == 0);
     for (uint32_t i = 1; all && i <= b->n_known; i++)
-        all = dict_knows(&e->dict, b->node[i].hash);
+        all = dict_knows(&e->dict, b->node[i].hash) ||
+              (e->before && !dict_holds(&e->dict, b->node[i].hash) &&
+               dict_knows(&e->before->dict, b->node[i].hash));
     r = pthread_rwlock_unlock(&e->ids);
     assert(r == 0);
     return all;

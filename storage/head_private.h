@@ -81,7 +81,7 @@ struct head {
     struct arena scratch;
     struct vec touched; /* uint32_t: groups with unpublished rows */
     int64_t oldest_ms, newest_ms, t0, t1;
-    uint64_t rows;
+    uint64_t rows, payload; /* payload: bytes of journal in it */
 
     struct head_snap snap; /* under pool.mu: the newest */
 };

@@ -5,11 +5,12 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "storage/catalog_private.h"
 #include "storage/identity_private.h"
 
 struct entry {
-    uint64_t seq, content;
-    struct append *flight; /* NULL: stored */
+    uint64_t seq, content, lsn; /* lsn: 0 from the catalog */
+    struct append *flight;      /* NULL: stored */
     bool used;
 };
 
@@ -41,6 +42,7 @@ void identity_deinit(struct identity *id)
     for (uint32_t i = 0; i < id->n; i++)
         free_sender(id->sender[i]);
     free(id->sender);
+    free(id->forgot);
     map_deinit(&id->by_hash);
     *id = (struct identity){};
 }
@@ -182,7 +184,7 @@ int identity_claim(struct identity *id, const struct batch_id *b, real_ns receiv
 }
 
 void identity_settle(struct identity *id, const struct batch_id *b, struct append *flight,
-                     bool stored)
+                     uint64_t lsn)
 {
     struct identity_sender *s;
     struct entry *e;
@@ -193,8 +195,9 @@ void identity_settle(struct identity *id, const struct batch_id *b, struct appen
     e = s ? slot(s, b->seq) : NULL;
     if (!e || !e->used || e->seq != b->seq || e->flight != flight)
         return; /* 1,024 further numbers came meanwhile */
-    if (stored) {
+    if (lsn) {
         e->flight = NULL;
+        e->lsn = lsn;
         return;
     }
     *e = (struct entry){};
@@ -217,6 +220,17 @@ static bool in_flight(const struct identity_sender *s)
     return false;
 }
 
+/* Without memory the catalog keeps it: it is forgotten again some other day. */
+static void note_forgotten(struct identity *id, const struct identity_sender *s)
+{
+    void *v = realloc(id->forgot, (id->n_forgot + 1) * sizeof *id->forgot);
+
+    if (!v)
+        return;
+    id->forgot = v;
+    memcpy(id->forgot[id->n_forgot++], s->key, sizeof s->key);
+}
+
 void identity_forget(struct identity *id, real_ns before)
 {
     uint32_t n = 0;
@@ -226,6 +240,7 @@ void identity_forget(struct identity *id, real_ns before)
         struct identity_sender *s = id->sender[i];
 
         if (s->last.v < before.v && !in_flight(s)) {
+            note_forgotten(id, s);
             free_sender(s);
             continue;
         }
@@ -242,4 +257,87 @@ struct identity_view identity_at(const struct identity *id, uint32_t i)
 
     return (struct identity_view){
         .agent = s->key, .boot = s->key + 16, .seq = s->hi, .last = s->last};
+}
+
+/* ---- the catalog --------------------------------------------------------------------------- */
+
+bool identity_load(struct identity *id, const struct catalog_sender *x)
+{
+    struct batch_id b = {};
+    struct append *flight;
+
+    memcpy(b.agent, x->agent, sizeof b.agent);
+    memcpy(b.boot, x->boot, sizeof b.boot);
+    for (uint32_t i = 0; i < x->n_seen; i++) {
+        b.seq = x->seen[i].seq;
+        b.content = x->seen[i].content;
+        if (identity_claim(id, &b, x->last, NULL, &flight) < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool is_new(const struct entry *e, uint64_t after, uint64_t upto)
+{
+    return e->used && !e->flight && e->lsn > after && e->lsn <= upto;
+}
+
+static bool export(const struct identity_sender *s, uint64_t after, uint64_t upto, struct arena *a,
+                   struct catalog_sender *ret)
+{
+    struct catalog_seen *seen;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->room; i++)
+        n += is_new(&s->entry[i], after, upto);
+    *ret = (struct catalog_sender){.last = s->last};
+    if (n == 0)
+        return true;
+    seen = arena_array(a, struct catalog_seen, n);
+    if (!seen)
+        return false;
+    memcpy(ret->agent, s->key, 16);
+    memcpy(ret->boot, s->key + 16, 16);
+    ret->seen = seen;
+    for (uint32_t i = 0; i < s->room; i++) {
+        const struct entry *e = &s->entry[i];
+
+        if (is_new(e, after, upto))
+            seen[ret->n_seen++] = (struct catalog_seen){e->seq, e->content};
+        if (e->used && !e->flight && e->lsn <= upto && e->seq > ret->hi)
+            ret->hi = e->seq;
+    }
+    return true;
+}
+
+bool identity_export(const struct identity *id, uint64_t after, uint64_t upto, struct arena *a,
+                     struct catalog_change *ret)
+{
+    struct catalog_sender *v = arena_array(a, struct catalog_sender, id->n);
+    struct catalog_sender *gone = arena_array(a, struct catalog_sender, id->n_forgot);
+
+    if (!v || !gone)
+        return false;
+    for (uint32_t i = 0; i < id->n; i++) {
+        if (!export(id->sender[i], after, upto, a, &v[ret->n_sender]))
+            return false;
+        ret->n_sender += v[ret->n_sender].n_seen > 0;
+    }
+    for (uint32_t i = 0; i < id->n_forgot; i++) {
+        if (find(id, id->forgot[i]))
+            continue; /* it came back */
+        memcpy(gone[ret->n_forget].agent, id->forgot[i], 16);
+        memcpy(gone[ret->n_forget++].boot, id->forgot[i] + 16, 16);
+    }
+    ret->sender = v;
+    ret->forget = gone;
+    return true;
+}
+
+void identity_told(struct identity *id, uint32_t n_forget)
+{
+    if (n_forget == 0)
+        return;
+    id->n_forgot -= n_forget;
+    memmove(id->forgot, id->forgot + n_forget, id->n_forgot * sizeof *id->forgot);
 }

@@ -13,6 +13,9 @@
 #define IDENTITY_WINDOW 1024u
 
 struct append;
+struct arena;
+struct catalog_change;
+struct catalog_sender;
 struct identity_sender;
 
 struct identity {
@@ -20,6 +23,8 @@ struct identity {
     uint32_t n, room;
     struct map by_hash; /* hash of (agent, boot) -> index + 1 of the first with it */
     uint64_t seed;
+    uint8_t (*forgot)[32]; /* agent, boot: not in the catalog's next state any more */
+    uint32_t n_forgot;
 };
 
 struct identity_view {
@@ -47,9 +52,17 @@ bool identity_none(const uint8_t agent[16]);
 int identity_claim(struct identity *id, const struct batch_id *b, real_ns received,
                    struct append *flight, struct append **ret_flight);
 
-/* The outcome of a claim: known from now on, or free again. */
+/* The outcome of a claim: known from now on, as of lsn; or, lsn 0, free again. */
 void identity_settle(struct identity *id, const struct batch_id *b, struct append *flight,
-                     bool stored);
+                     uint64_t lsn);
+
+/* What the catalog knows: all numbers of a sender. False: memory is short. */
+[[nodiscard]] bool identity_load(struct identity *id, const struct catalog_sender *x);
+/* What it has to learn: numbers stored after one LSN and up to another; and senders forgotten since
+ * identity_told(). In the arena. False: memory is short. */
+[[nodiscard]] bool identity_export(const struct identity *id, uint64_t after, uint64_t upto,
+                                   struct arena *a, struct catalog_change *ret);
+void identity_told(struct identity *id, uint32_t n_forget);
 
 /* Forget senders that were last heard of before that. */
 void identity_forget(struct identity *id, real_ns before);

@@ -364,6 +364,11 @@ uint64_t journal_rows(const struct journal *j)
     return j->rows;
 }
 
+uint64_t journal_number(const struct journal *j)
+{
+    return j->number;
+}
+
 bool journal_there(const struct journal *j, int dir_fd)
 {
     char db[32], wal[32];

@@ -59,6 +59,7 @@ struct journal_info {
 /* Bytes of payload in it. */
 uint64_t journal_bytes(const struct journal *j);
 uint64_t journal_rows(const struct journal *j);
+uint64_t journal_number(const struct journal *j);
 
 /* Its files still have their names: what is committed will be found. dir_fd: of the directory. */
 bool journal_there(const struct journal *j, int dir_fd);

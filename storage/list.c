@@ -20,7 +20,8 @@ struct occur {
     uint64_t *type;               /* bitmaps by target */
     uint32_t **local_target;      /* invert() */
     uint32_t n_target, type_words;
-    int r; /* STORE_PARTIAL: a source could not be read */
+    bool cpus; /* are asked for */
+    int r;     /* STORE_PARTIAL: a source could not be read */
 };
 
 static void widen(struct span *s, int64_t lo, int64_t hi)
@@ -60,6 +61,26 @@ static bool on_row(void *ctx, const struct row_at *row)
     th = TABLE(&src->local->thread, struct local_thread, row->thread);
     meet_target(o, src->target[th->target], row->type, row->ms, row->ms);
     return true;
+}
+
+static bool inside(const struct span *s, int64_t lo, int64_t hi)
+{
+    return s->lo <= lo && s->hi >= hi;
+}
+
+/* Not where cpus are asked for: a key does not say them. */
+static bool is_known(void *ctx, const struct row_at *row, int64_t last)
+{
+    const struct occur *o = ctx;
+    const struct opened *src = &o->o[row->source];
+    uint32_t target;
+
+    if (o->cpus || !src->local || !bit_get(o->thread[row->source], row->thread))
+        return false;
+    target = src->target[TABLE(&src->local->thread, struct local_thread, row->thread)->target];
+    return inside(&o->series[row->series], row->ms, last) &&
+           inside(&o->target[target], row->ms, last) &&
+           bit_get(o->type + (size_t)target * o->type_words, type_bit(row->type));
 }
 
 static struct span *spans(struct arena *a, uint32_t n)
@@ -115,16 +136,17 @@ static bool find_room(struct occur *o, struct arena *a)
 
 /* 0, negative; what could not be read is in ret->r. */
 static int find(struct store_view *v, const struct store_ask *ask, struct arena *a,
-                struct selection *sel, struct occur *ret, struct err *err)
+                struct selection *sel, bool cpus, struct occur *ret, struct err *err)
 {
+    const struct row_walk to = {.ctx = ret, .fn = on_row, .known = is_known};
     int r;
 
-    *ret = (struct occur){.v = v, .sel = sel};
+    *ret = (struct occur){.v = v, .sel = sel, .cpus = cpus};
     TRY(view_open(v, &ask->range, 1, a, &ret->o, err));
     TRY(select_series(v, &ask->sel, ret->o, a, sel, err));
     if (!find_room(ret, a))
         return no_memory(err);
-    TRY_OUTCOME(r, each_row(v, ask->sel.type, sel, ask->range, on_row, ret, err));
+    TRY_OUTCOME(r, each_row(v, ask->sel.type, sel, ask->range, &to, err));
     ret->r = r;
     for (uint32_t i = 0; i < v->n_source; i++) {
         meet_covers(ret, i, ask->range);
@@ -157,7 +179,7 @@ int store_list_types(struct store_view *v, const struct store_ask *ask, store_ty
 
     read_arena(v, &a);
     type = spans(&a, n);
-    r = type ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
+    r = type ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
     for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
         uint32_t bit = type_bit(names_series(v->names, i)->type);
 
@@ -296,7 +318,7 @@ int store_list_values(struct store_view *v, const struct store_ask *ask, store_v
     int r;
 
     read_arena(v, &a);
-    r = find(v, ask, &a, &sel, &o, err);
+    r = find(v, ask, &a, &sel, attr_of(ask->name) == ATTR_CPU, &o, err);
     if (r == 0 && !values_of(&o, &a, ask->name, &value, &n))
         r = no_memory(err);
     for (uint32_t i = 0; r == 0 && i < n; i++) {
@@ -351,7 +373,7 @@ int store_list_names(struct store_view *v, const struct store_ask *ask, store_na
 
     read_arena(v, &a);
     read_arena(v, &tmp);
-    r = find(v, ask, &a, &sel, &o, err);
+    r = find(v, ask, &a, &sel, true, &o, err);
     if (r == 0) {
         name = names_of(&o, &a, &n);
         r = name ? 0 : no_memory(err);
@@ -410,7 +432,7 @@ int store_list_series(struct store_view *v, const struct store_ask *ask, store_s
 
     read_arena(v, &a);
     row = arena_array(&a, struct series_row, v->snap.series);
-    r = row ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
+    r = row ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
     for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
         const struct names_series *s = names_series(v->names, i);
 
@@ -517,7 +539,7 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
 
     read_arena(v, &a);
     type = arena_array(&a, ptype_id, PTYPE_BUILTIN_END + v->snap.ptype);
-    r = type ? find(v, ask, &a, &sel, &o, err) : no_memory(err);
+    r = type ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
     row = r == 0 ? arena_array(&a, struct target_row, o.n_target) : NULL;
     if (r == 0 && (!row || !invert(&o, &a)))
         r = no_memory(err);

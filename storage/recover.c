@@ -2,21 +2,16 @@
 /*
  * Opening a directory that someone left, perhaps in the middle of a write.
  *
- *   1. LOCK, so that nobody else writes.
- *   2. Every journal and its -wal is fsynced: what a killed server committed may sit in the page
- *      cache only, while a sender is about to be told "duplicate" for it. Where that
- *      fails all is shown, and nothing is acknowledged, not even a duplicate.
- *   3. All formats are looked at before anything is changed: a newer one ends the start.
- *   4. Files are read by number, rows by LSN, each decoded by the caller under the limits of its
- *      file. Rows beyond the next file's after_lsn were never acknowledged: they are passed over.
- *      Rows that are missing below it were: a gap is damage.
- *   5. Writing begins in a new file, whose number is above any that was seen.
+ *   1. LOCK, so that nobody else writes. Folders; build/ is emptied.
+ *   2. The catalog, fsynced as it lies before it is read; one that cannot be read is set aside and
+ *      made again from the parts.
+ *   3. Parts. A file without a row was written by a seal that did not end: its rows are in the
+ *      journal, the file goes to quarantine/orphan. A row without its file is damage.
+ *   4. The current epoch's dictionary. Where it is damaged a new epoch begins.
+ *   5. Journals (replay.c).
  *
- * Damage ends nothing. A file of which nothing can be read moves to quarantine/. One with some good
- * rows stays, unwritten; each bad row of it is copied to quarantine/, counted replay_failed, and
- * its identity stays unknown, so that a resend is stored. A file that is not damaged but cannot be
- * read (EIO, EACCES) makes the store read-only: rows written now would take the LSNs of its rows,
- * and later starts would pass those over.
+ * Damage ends nothing; only LOCK, a newer format and memory do. Where nothing can be written the
+ * store is read-only.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,65 +19,43 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "storage/store_private.h"
+#include "base/log.h"
+#include "storage/db_private.h"
+#include "storage/recover_private.h"
 
-#define DECODE_ARENA ((size_t)1 << 30)
-#define BEFORE_NS                                                                                  \
-    (60 * NS_PER_S) /* a batch holds what happened so long before its receipt, mostly */
-
-struct file {
-    uint64_t number;
-    struct journal_info info;
-    int state; /* of journal_info() */
-    struct err err;
-    int64_t wal;  /* its size, -1: gone */
-    bool unused;  /* prepared, never written */
-    bool no_rows; /* read to its end */
+struct found {
+    struct part **v;
+    uint32_t n, room;
 };
 
-struct replay {
+struct recovery {
     struct store *s;
-    struct file *file;
-    uint64_t *left; /* numbers of preparations that were not finished */
-    uint32_t n, n_left;
-    const struct file *now; /* being read */
-    uint64_t skip_after;    /* rows beyond were never acknowledged */
-    uint64_t rows, last_lsn;
-    real_ns last_received;
-    uint32_t n_ended; /* of s->lost: their interval is set */
-    struct arena arena;
+    struct found part;
+    struct part_info *bad; /* files that cannot be right */
+    uint32_t n_bad;
+    uint32_t epoch, last_epoch; /* the current one, 0: none; the highest id */
+    uint64_t next_part;
+    real_ns epoch_t0;
     struct err *err; /* the first damage */
     bool partial;
 };
 
-static char *path_of(const char *dir, const char *sub, uint64_t number, const char *end)
+void store_lose(struct store *s, struct interval t, struct str what)
 {
-    char *p = NULL;
-
-    return asprintf(&p, "%s/%s%" PRIu64 ".db%s", dir, sub, number, end) < 0 ? NULL : p;
-}
-
-/* ---- damage -------------------------------------------------------------------------------- */
-
-/*
- * n batches are gone. They arrived behind the last good row and before the next one, which
- * end_lost() will know; what they held began earlier than they arrived.
- */
-static void lost(struct replay *p, uint64_t n, const struct err *why)
-{
-    struct store *s = p->s;
     struct store_lost *v;
-    char *text = strdup(why->msg);
+    char *text;
 
-    p->partial = true;
-    atomic_fetch_add(&s->replay_failed, n);
-    if (p->err && p->err->code == 0)
-        *p->err = *why;
+    for (uint32_t i = 0; i < s->n_lost; i++) {
+        if (str_eq(s->lost[i].what, what))
+            return; /* an earlier start has seen it */
+    }
     v = realloc(s->lost, (s->n_lost + 1) * sizeof *v);
+    text = strndup(what.p ? what.p : "", what.n);
     if (v)
         s->lost = v;
     if (!v || !text) {
@@ -90,70 +63,32 @@ static void lost(struct replay *p, uint64_t n, const struct err *why)
         return;
     }
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): s->lost keeps the text
-    v[s->n_lost++] = (struct store_lost){.t.t0 = p->last_received, .what = str_c(text)};
+    v[s->n_lost++] = (struct store_lost){.t = t, .what = str_c(text)};
 }
 
-/* until: when the next good row arrived, or now. */
-static void end_lost(struct replay *p, real_ns until)
-{
-    struct store *s = p->s;
-
-    for (; p->n_ended < s->n_lost; p->n_ended++) {
-        struct interval *t = &s->lost[p->n_ended].t;
-
-        t->t0.v =
-            t->t0.v && t->t0.v < until.v ? t->t0.v - BEFORE_NS : until.v - s->conf.keep_raw_ns;
-        t->t1.v = until.v + 1;
-    }
-}
-
-static int quarantine_dir(const struct store *s)
+int store_quarantine(const struct store *s)
 {
     if (mkdirat(s->dir_fd, "quarantine", 0700) != 0 && errno != EEXIST)
         return -1;
     return openat(s->dir_fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The payload of a bad row, once. */
-static void copy_row(const struct store *s, uint64_t number, const struct journal_row *row)
+static void damaged(struct recovery *r, const struct err *why)
 {
-    char name[64];
-    int dir = quarantine_dir(s), fd;
-
-    (void)snprintf(name, sizeof name, "journal-%" PRIu64 "-lsn-%" PRIu64 ".batch", number,
-                   row->lsn);
-    fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        if (row->payload.n && write(fd, row->payload.p, row->payload.n) != (ssize_t)row->payload.n)
-            (void)unlinkat(dir, name, 0); /* no room: the row is still in its file */
-        (void)close(fd);
-    }
-    if (dir >= 0)
-        (void)close(dir);
+    r->partial = true;
+    if (r->err && r->err->code == 0)
+        *r->err = *why;
 }
 
-/* journal/N.db and its -wal become quarantine/journal-N.db.SECONDS. */
-static void set_aside(const struct store *s, uint64_t number)
+/* ---- folders ------------------------------------------------------------------------------- */
+
+static void cannot_write(struct store *s, int code)
 {
-    static const char *const end[] = {"", "-wal"};
-    int dir = quarantine_dir(s);
-
-    for (size_t i = 0; dir >= 0 && i < 2; i++) {
-        char from[64], to[96];
-
-        (void)snprintf(from, sizeof from, "%" PRIu64 ".db%s", number, end[i]);
-        (void)snprintf(to, sizeof to, "journal-%" PRIu64 ".db%s.%" PRId64, number, end[i],
-                       store_now(s).v / NS_PER_S);
-        (void)renameat(s->journal_fd, from, dir, to);
-    }
-    if (dir >= 0) {
-        (void)fsync(dir);
-        (void)close(dir);
-        (void)fsync(s->journal_fd);
-    }
+    if (code == ENOSPC)
+        store_set_state(s, STORE_FULL, "no space left on the device");
+    else
+        store_set_state(s, STORE_READ_ONLY, "the directory cannot be written");
 }
-
-/* ---- files --------------------------------------------------------------------------------- */
 
 static int lock(struct store *s, struct err *err)
 {
@@ -161,9 +96,7 @@ static int lock(struct store *s, struct err *err)
     if (s->lock_fd < 0 && errno == EROFS)
         s->lock_fd = openat(s->dir_fd, "LOCK", O_RDONLY | O_CLOEXEC);
     if (s->lock_fd < 0) {
-        store_set_state(s, errno == ENOSPC ? STORE_FULL : STORE_READ_ONLY,
-                        errno == ENOSPC ? "no space left on the device"
-                                        : "the directory cannot be written");
+        cannot_write(s, errno);
         return 0;
     }
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
@@ -171,407 +104,425 @@ static int lock(struct store *s, struct err *err)
     return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static void sync_dir(const struct store *s, const char *name)
 {
-    const struct file *x = a, *y = b;
+    int fd = openat(s->dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    return (x->number > y->number) - (x->number < y->number);
-}
-
-/* "12.db" and all that begins so: the number of the file is taken. */
-static bool number_of(const char *name, uint64_t *ret, bool *ret_main)
-{
-    struct str s = str_c(name);
-    size_t dot = str_find(s, '.');
-
-    if (dot == SIZE_MAX || !str_u64(str_to(s, dot), ret))
-        return false;
-    *ret_main = str_eq(str_from(s, dot), STR(".db"));
-    return true;
-}
-
-static bool add_left(struct replay *p, uint64_t number)
-{
-    uint64_t *v = realloc(p->left, (p->n_left + 1) * sizeof *v);
-
-    if (!v)
-        return false;
-    p->left = v;
-    v[p->n_left++] = number;
-    return true;
-}
-
-static int list(struct replay *p, struct err *err)
-{
-    struct store *s = p->s;
-    DIR *d = opendir(s->journal_dir);
-    const struct dirent *e;
-
-    if (!d)
-        return err_set(err, -errno, "%s: %m", s->journal_dir);
-    errno = 0;
-    while ((e = readdir(d))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
-        uint64_t number;
-        bool is_main;
-        struct file *f;
-
-        if (!number_of(e->d_name, &number, &is_main))
-            continue;
-        if (number >= s->next_number)
-            s->next_number = number + 1;
-        if (!is_main) {
-            if (strstr(e->d_name, ".new") && !add_left(p, number))
-                goto out_of_memory;
-            continue;
-        }
-        f = realloc(p->file, (p->n + 1) * sizeof *f);
-        if (!f)
-            goto out_of_memory;
-        p->file = f;
-        f[p->n++] = (struct file){.number = number};
-    }
-    (void)closedir(d);
-    if (p->n > 0)
-        qsort(p->file, p->n, sizeof *p->file, by_number);
-    return 0;
-out_of_memory:
-    (void)closedir(d);
-    return err_set(err, -ENOMEM, "%s: memory is short", s->journal_dir);
-}
-
-/* A file that is not there is no failure. */
-static bool sync_file(const struct store *s, uint64_t number, const char *end)
-{
-    char name[64];
-    int fd;
-    bool ok;
-
-    (void)snprintf(name, sizeof name, "%" PRIu64 ".db%s", number, end);
-    fd = openat(s->journal_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT;
-    ok = fsync(fd) == 0;
+        return;
+    (void)fsync(fd);
     (void)close(fd);
-    return ok;
 }
 
-static void sync_all(struct replay *p)
+static void make_dirs(struct store *s)
 {
-    struct store *s = p->s;
-    bool ok = true;
+    static const char *const name[] = {"journal", "dict",      "shard",
+                                       "build",   "shard/raw", "shard/minute"};
 
-    for (uint32_t i = 0; i < p->n; i++) {
-        ok &= sync_file(s, p->file[i].number, "");
-        ok &= sync_file(s, p->file[i].number, "-wal");
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        if (mkdirat(s->dir_fd, name[i], 0700) != 0 && errno != EEXIST) {
+            cannot_write(s, errno);
+            return;
+        }
     }
-    ok &= fsync(s->journal_fd) == 0;
-    if (!ok)
+    sync_dir(s, "shard/raw"); /* renames of a killed process */
+    sync_dir(s, "shard/minute");
+    sync_dir(s, "shard");
+    if (fsync(s->dir_fd) != 0)
         store_unsynced(s);
 }
 
-/* Bytes of the -wal, -1: there is none; not known: as if there were some. */
-static int64_t wal_size(const struct store *s, uint64_t number)
+static void empty_build(const struct store *s)
+{
+    int fd = openat(s->dir_fd, "build", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
+
+    while (d && (e = readdir(d))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+        if (e->d_name[0] != '.')
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        (void)closedir(d);
+    else if (fd >= 0)
+        (void)close(fd);
+}
+
+/* ---- the catalog --------------------------------------------------------------------------- */
+
+static int wrong_id(uint32_t id, uint32_t got, struct err *err)
+{
+    if (got == UINT32_MAX)
+        return err_set(err, -ENOMEM, "catalog.db: memory is short");
+    return got == id ? 0
+                     : err_set(err, -EBADMSG,
+                               "catalog.db: id %" PRIu32 " stands where %" PRIu32 " is expected",
+                               id, got);
+}
+
+static int on_svc(void *ctx, const struct catalog_svc *x, struct err *err)
+{
+    struct recovery *r = ctx;
+
+    return wrong_id(x->id, names_service(&r->s->names, x->name), err);
+}
+
+static int on_ptype(void *ctx, const struct catalog_ptype *x, struct err *err)
+{
+    struct recovery *r = ctx;
+
+    return wrong_id(x->id, names_type(&r->s->names, x->name, x->unit, x->kind), err);
+}
+
+static int on_labelset(void *ctx, const struct catalog_labelset *x, struct err *err)
+{
+    struct recovery *r = ctx;
+    struct names *n = &r->s->names;
+    uint32_t *pair = malloc(8 * ((size_t)x->n + 1)), set = 0;
+    bool ok = pair != NULL;
+
+    for (uint32_t i = 0; ok && i < x->n; i++) {
+        pair[2 * i] = text_id(&n->text, x->v[i].name);
+        pair[2 * i + 1] = text_id(&n->text, x->v[i].value);
+        ok = pair[2 * i] != UINT32_MAX && pair[2 * i + 1] != UINT32_MAX;
+    }
+    set = ok ? names_label_set(n, x->n, pair) : UINT32_MAX;
+    free(pair);
+    return wrong_id(x->id, set, err);
+}
+
+static int on_series(void *ctx, const struct catalog_series *x, struct err *err)
+{
+    struct recovery *r = ctx;
+    struct names *n = &r->s->names;
+
+    if (x->svc == 0 || x->svc >= n->svc.v.n || x->labelset >= n->labels.v.n)
+        return err_set(err, -EBADMSG, "catalog.db: series %" PRIu32 " has no service or labels",
+                       x->id);
+    return wrong_id(x->id, names_add_series(n, x->type, x->svc, x->labelset), err);
+}
+
+static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
+{
+    struct recovery *r = ctx;
+
+    (void)err;
+    r->last_epoch = x->id > r->last_epoch ? x->id : r->last_epoch;
+    if (x->state == CATALOG_EPOCH_CURRENT) {
+        r->epoch = x->id;
+        r->epoch_t0 = x->t0;
+    }
+    return 0;
+}
+
+static bool is_there(const struct store *s, const char *name)
+{
+    return faccessat(s->dir_fd, name, F_OK, 0) == 0;
+}
+
+static int note_bad(struct recovery *r, const struct part_info *x, struct err *err)
+{
+    struct part_info *v = realloc(r->bad, (r->n_bad + 1) * sizeof *v);
+
+    if (!v)
+        return err_set(err, -ENOMEM, "catalog.db: memory is short");
+    r->bad = v;
+    v[r->n_bad++] = *x;
+    return 0;
+}
+
+static bool has_size(const struct store *s, const struct part_info *x)
 {
     struct stat st;
-    char name[64];
 
-    (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
-    if (fstatat(s->journal_fd, name, &st, 0) == 0)
-        return (int64_t)st.st_size;
-    return errno == ENOENT ? -1 : INT64_MAX;
+    return fstatat(s->dir_fd, x->name, &st, 0) != 0 || (uint64_t)st.st_size == x->bytes;
 }
 
-static int look(struct replay *p, struct err *err)
+/* Keep what is gone: its row goes with the next seal, its file now if a reader kept it. */
+static int on_gone(struct store *s, const struct part_info *x, struct err *err)
 {
-    struct store *s = p->s;
-
-    sync_all(p);
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct file *f = &p->file[i];
-        char *path = path_of(s->journal_dir, "", f->number, "");
-
-        if (!path)
-            return err_set(err, -ENOMEM, "memory is short");
-        f->state = journal_info(path, f->number, &f->info, &f->err);
-        free(path);
-        if (f->state == -EPROTO || f->state == -ENOMEM) {
-            if (err)
-                *err = f->err;
-            return f->state;
-        }
-        f->wal = wal_size(s, f->number);
-        f->unused = f->state == 0 && !f->info.used && f->wal == 0;
-    }
-    return 0;
+    db_remove(s->dir, x->name);
+    return seal_note_gone(s, x) ? 0 : err_set(err, -ENOMEM, "catalog.db: memory is short");
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
-
-static void bad_row(struct replay *p, const struct journal_row *row, const struct err *why)
+static int on_part(void *ctx, const struct part_info *x, struct err *err)
 {
-    copy_row(p->s, p->now->number, row);
-    lost(p, 1, why);
-}
-
-static int apply_row(struct replay *p, const struct journal_row *row, struct err *err)
-{
-    struct store *s = p->s;
-    const struct store_entry e = {.lsn = row->lsn,
-                                  .received = row->received,
-                                  .limits = &p->now->info.limits,
-                                  .payload = row->payload};
-    struct batch b = {};
+    struct recovery *r = ctx;
+    struct found *f = &r->part;
     struct err why = {};
-    struct append *flight;
-    int r;
 
-    arena_reset(&p->arena);
-    r = s->conf.decode(s->conf.decode_ctx, &e, &p->arena, &b, &why);
-    if (r == -ENOMEM) /* says nothing about the row */
-        return err_set(err, r, "%s", why.msg[0] ? why.msg : "memory is short");
-    if (r < 0) {
-        struct err full = {};
-
-        (void)err_set(&full, -EBADMSG, "journal/%" PRIu64 ".db: lsn %" PRIu64 ": %s",
-                      p->now->number, row->lsn, why.msg[0] ? why.msg : "does not decode");
-        bad_row(p, row, &full);
+    if (x->generation >= r->next_part) /* of a rebuilt catalog ids are new, generations are not */
+        r->next_part = x->generation + UINT64_C(1);
+    if (x->state == PART_GONE)
+        return on_gone(r->s, x, err);
+    if (x->state == PART_QUARANTINED || !has_size(r->s, x))
+        return note_bad(r, x, err);
+    if (!is_there(r->s, x->name)) {
+        (void)err_set(&why, -EBADMSG, "%s: the file is gone", x->name);
+        damaged(r, &why);
+        store_lose(r->s, x->data, str_c(why.msg));
         return 0;
     }
-    /* identity is what the journal says: a decoder may leave it out */
-    memcpy(b.id.agent, row->agent, 16);
-    memcpy(b.id.boot, row->boot, 16);
-    b.id.seq = row->seq;
-    b.id.content = row->content;
-    b.received = row->received;
-    if (!identity_none(row->agent)) {
-        r = identity_claim(&s->identity, &b.id, row->received, NULL, &flight);
-        if (r < 0)
-            return err_set(err, r, "memory is short");
-        if (r == IDENTITY_DUPLICATE || r == IDENTITY_CONFLICT)
-            return 0; /* not acknowledged under this LSN */
+    if (f->n == f->room) {
+        uint32_t room = f->room ? 2 * f->room : 64;
+        struct part **v = realloc(f->v, room * sizeof(struct part *));
+
+        if (!v)
+            return err_set(err, -ENOMEM, "catalog.db: memory is short");
+        f->v = v;
+        f->room = room;
     }
-    TRY(head_apply(s->head, &b, row->lsn, &p->now->info.limits, err));
-    atomic_fetch_add(&s->journal_total, row->payload.n);
+    f->v[f->n] = part_new(r->s->parts, x);
+    if (!f->v[f->n])
+        return err_set(err, -ENOMEM, "catalog.db: memory is short");
+    f->n++;
+    atomic_fetch_add(&r->s->stats.rows, x->tier == STORE_RAW ? x->rows : 0);
     return 0;
 }
 
-static int on_row(void *ctx, const struct journal_row *row, bool ok, struct err *err)
+static int on_sender(void *ctx, const struct catalog_sender *x, struct err *err)
 {
-    struct replay *p = ctx;
+    struct recovery *r = ctx;
 
-    if (row->lsn > p->skip_after)
+    return identity_load(&r->s->identity, x) ? 0
+                                             : err_set(err, -ENOMEM, "catalog.db: memory is short");
+}
+
+static int on_damage(void *ctx, const struct catalog_damage *x, struct err *err)
+{
+    struct recovery *r = ctx;
+
+    (void)err;
+    store_lose(r->s, x->t, x->what);
+    return 0;
+}
+
+/* The catalog where it can be written, else for reading alone: *ret is NULL where there is none. */
+static int open_catalog(struct recovery *r, struct catalog **ret, struct err *err)
+{
+    struct store *s = r->s;
+    struct err why = {};
+    int out = -EROFS;
+
+    *ret = NULL;
+    if (atomic_load(&s->state) != STORE_READ_ONLY)
+        out = catalog_open(s->dir, store_tuning.vfs, store_now(s), ret, &why);
+    if (out == CATALOG_REBUILT)
+        damaged(r, &why);
+    if (out >= 0) {
+        s->catalog = *ret;
         return 0;
-    p->rows++;
-    if (row->lsn > p->last_lsn && (ok || row->lsn - p->last_lsn <= STORE_GROUP_ROWS))
-        p->last_lsn = row->lsn; /* that of a bad row may be anything */
-    if (!ok) {
+    }
+    if (out == -ENOMEM || out == -EPROTO)
+        return err_set(err, out, "%s", why.msg);
+    cannot_write(s, -out);
+    out = is_there(s, "catalog.db") ? catalog_open_read(s->dir, store_tuning.vfs, ret, &why) : 0;
+    if (out < 0)
+        damaged(r, &why);
+    return 0;
+}
+
+static int load_catalog(struct recovery *r, struct err *err)
+{
+    const struct catalog_sink sink = {.ctx = r,
+                                      .svc = on_svc,
+                                      .ptype = on_ptype,
+                                      .labelset = on_labelset,
+                                      .series = on_series,
+                                      .epoch = on_epoch,
+                                      .part = on_part,
+                                      .sender = on_sender,
+                                      .damage = on_damage};
+    struct store *s = r->s;
+    struct catalog *c;
+    int out;
+
+    TRY(open_catalog(r, &c, err));
+    out = c ? catalog_load(c, &sink, &s->cat, err) : 0;
+    if (c && !s->catalog)
+        (void)catalog_close(c);
+    if (out < 0)
+        return out;
+    s->cat_names = names_snap(&s->names);
+    if (s->catalog) /* else it may be a commit that does not last: no journal may go */
+        atomic_store(&s->sealed_lsn, s->cat.sealed_lsn);
+    r->next_part = s->cat.next_part > r->next_part ? s->cat.next_part : r->next_part;
+    atomic_store(&s->next_part, r->next_part ? r->next_part : 1);
+    parts_know(s->parts, &s->cat_names);
+    return 0;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+static bool is_listed(const struct recovery *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->part.n; i++) {
+        if (strcmp(r->part.v[i]->info.name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* name becomes quarantine/WHERE<its last part>.SECONDS. */
+static void set_aside(const struct store *s, const char *where, const char *name)
+{
+    int to = store_quarantine(s);
+    const char *base = strrchr(name, '/');
+    char file[2 * PART_NAME];
+
+    if (to < 0)
+        return;
+    if (*where)
+        (void)mkdirat(to, "orphan", 0700);
+    (void)snprintf(file, sizeof file, "%s%.60s.%" PRId64, where, base ? base + 1 : name,
+                   store_now(s).v / NS_PER_S);
+    (void)renameat(s->dir_fd, name, to, file);
+    (void)close(to);
+}
+
+/* Parts whose file has another size than when it was made, or that were found bad before. */
+static int quarantine_bad(struct recovery *r, struct err *err)
+{
+    struct store *s = r->s;
+
+    for (uint32_t i = 0; i < r->n_bad; i++) {
+        struct part_info *x = &r->bad[i];
         struct err why = {};
 
-        (void)err_set(&why, -EBADMSG, "journal/%" PRIu64 ".db: lsn %" PRIu64 ": wrong checksum",
-                      p->now->number, row->lsn);
-        bad_row(p, row, &why);
-        return 0;
-    }
-    end_lost(p, row->received);
-    TRY(apply_row(p, row, err));
-    p->last_received = row->received;
-    return 0;
-}
-
-/* Rows that must be there before file f and are not. */
-static void check_gap(struct replay *p, const struct file *f)
-{
-    struct err why = {};
-
-    if (!f->info.used || f->info.after_lsn <= p->last_lsn)
-        return;
-    (void)err_set(&why, -EBADMSG,
-                  "journals before %" PRIu64 ".db: lsn %" PRIu64 " to %" PRIu64 " are gone",
-                  f->number, p->last_lsn + 1, f->info.after_lsn);
-    lost(p, f->info.after_lsn - p->last_lsn, &why);
-    p->last_lsn = f->info.after_lsn;
-}
-
-/* after_lsn of the first used file behind file i: what of it was acknowledged. */
-static uint64_t acknowledged(const struct replay *p, uint32_t i)
-{
-    for (uint32_t k = i + 1; k < p->n; k++) {
-        if (p->file[k].state == 0 && p->file[k].info.used)
-            return p->file[k].info.after_lsn;
-    }
-    return UINT64_MAX;
-}
-
-/*
- * What was committed to the last file behind a damaged place of its -wal; of earlier files the next
- * after_lsn tells it. The numbers of what is gone are not used again, which lets later starts see
- * the gap.
- */
-static void check_behind(struct replay *p, const struct file *f)
-{
-    struct err why = {};
-    uint64_t at = 0;
-    char wal[64];
-    uint32_t n;
-
-    if (p->skip_after != UINT64_MAX)
-        return;
-    (void)snprintf(wal, sizeof wal, "%" PRIu64 ".db-wal", f->number);
-    n = journal_behind(p->s->journal_fd, wal, &at);
-    if (n < 2)
-        return;
-    (void)err_set(&why, -EBADMSG,
-                  "journal/%s: damaged at byte %" PRIu64 ": %" PRIu32
-                  " transactions behind it are gone",
-                  wal, at, n);
-    lost(p, n, &why);
-    p->last_lsn += n;
-    if (p->rows == 0)
-        set_aside(p->s, f->number);
-}
-
-/*
- * The last file has no -wal: was it lost, or is the file one whose removal, or whose making, a
- * power cut took half of? Where rows are missing below a later file's after_lsn the gap says so by
- * itself.
- */
-static bool wal_is_lost(const struct replay *p, const struct file *f)
-{
-    uint64_t acked;
-
-    return !f->info.used && f->wal < 0 && p->skip_after == UINT64_MAX &&
-           (!acked_read(p->s->journal_fd, &acked) || acked > p->last_lsn);
-}
-
-static int replay_file(struct replay *p, uint32_t i, struct err *err)
-{
-    struct file *f = &p->file[i];
-    char *path = path_of(p->s->journal_dir, "", f->number, "");
-    struct err why = {};
-    int r = f->state;
-
-    if (!path)
-        return err_set(err, -ENOMEM, "memory is short");
-    p->now = f;
-    p->skip_after = acknowledged(p, i);
-    p->rows = 0;
-    if (r == 0 && wal_is_lost(p, f))
-        r = err_set(&f->err, -EBADMSG, "journal/%" PRIu64 ".db: its -wal is gone", f->number);
-    if (r == 0)
-        check_gap(p, f);
-    else
-        why = f->err;
-    if (r == 0)
-        r = journal_read(path, f->number, on_row, p, &why);
-    free(path);
-    if (r == -ENOMEM) {
-        if (err)
-            *err = why;
-        return r;
-    }
-    if (r != 0) {
-        lost(p, 1, &why);
-        if (r != -EBADMSG)
-            store_set_state(p->s, STORE_READ_ONLY, "a journal cannot be read");
-        else if (p->rows == 0)
-            set_aside(p->s, f->number);
-        return 0;
-    }
-    f->no_rows = p->rows == 0;
-    if (!f->info.used && f->wal < 0 &&
-        (p->skip_after == UINT64_MAX || p->skip_after <= p->last_lsn))
-        f->unused = true; /* nothing is missing */
-    check_behind(p, f);
-    return 0;
-}
-
-/* What was committed, by journal/acked, and is in no file. */
-static void check_acked(struct replay *p)
-{
-    struct err why = {};
-    uint64_t acked;
-
-    (void)acked_read(p->s->journal_fd, &acked);
-    if (acked <= p->last_lsn)
-        return;
-    (void)err_set(&why, -EBADMSG, "journals: lsn %" PRIu64 " to %" PRIu64 " are gone",
-                  p->last_lsn + 1, acked);
-    lost(p, acked - p->last_lsn, &why);
-    p->last_lsn = acked;
-}
-
-static void remove_name(const struct store *s, uint64_t number, const char *end)
-{
-    char name[64];
-
-    (void)snprintf(name, sizeof name, "%" PRIu64 "%s", number, end);
-    (void)unlinkat(s->journal_fd, name, 0);
-}
-
-/* Files that were prepared and never used, marks of an earlier stop, and what a killed preparation
- * left. Their numbers are not used again. */
-static void remove_unused(const struct replay *p)
-{
-    static const char *const left[] = {".new", ".new-wal", ".new-journal", ".new-shm"};
-    bool later = false; /* a file behind says up to where LSNs were acknowledged */
-
-    for (uint32_t i = p->n; i-- > 0;) {
-        const struct file *f = &p->file[i];
-
-        if (f->unused || (later && f->state == 0 && f->info.used && f->no_rows)) {
-            remove_name(p->s, f->number, ".db");
-            remove_name(p->s, f->number, ".db-wal");
+        if (x->state == PART_SEALED) {
+            (void)err_set(&why, -EBADMSG, "%s: not of the size that it had", x->name);
+            damaged(r, &why);
+            if (s->catalog)
+                TRY(seal_note_bad(s, x, why.msg, err));
+            store_lose(s, x->data, str_c(why.msg));
         }
-        later = later || (f->state == 0 && f->info.used);
+        if (s->catalog && is_there(s, x->name))
+            set_aside(s, "", x->name);
     }
-    for (uint32_t i = 0; i < p->n_left; i++) {
-        for (size_t k = 0; k < sizeof left / sizeof *left; k++)
-            remove_name(p->s, p->left[i], left[k]);
-    }
+    return 0;
 }
 
-static int replay(struct replay *p, struct err *err)
+static void find_orphans(const struct recovery *r, const char *folder)
 {
-    struct store *s = p->s;
+    const struct store *s = r->s;
+    int fd = openat(s->dir_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *e;
 
-    TRY(list(p, err));
-    TRY(look(p, err));
-    for (uint32_t i = 0; i < p->n; i++) {
-        if (!p->file[i].unused)
-            TRY(replay_file(p, i, err));
+    while (d && (e = readdir(d))) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+        char name[PART_NAME];
+        int n = snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
+
+        if (e->d_name[0] != '.' && n > 0 && (size_t)n < sizeof name && !is_listed(r, name) &&
+            s->catalog)
+            set_aside(s, "orphan/", name);
     }
-    check_acked(p);
-    end_lost(p, store_now(s));
-    s->acked_lsn = p->last_lsn;
-    s->next_lsn = p->last_lsn + 1;
-    remove_unused(p);
-    return 0;
+    if (d)
+        (void)closedir(d);
+    else if (fd >= 0)
+        (void)close(fd);
+}
+
+/* ---- head ---------------------------------------------------------------------------------- */
+
+/* The epoch that the head begins with. Where nothing can be written one in memory alone. */
+static int open_epoch(struct recovery *r, struct err *err)
+{
+    struct store *s = r->s;
+    struct err why = {};
+    int out = s->catalog ? epoch_open(s, r->epoch, r->epoch_t0, r->last_epoch + 1, &why) : -EROFS;
+
+    if (out == STORE_PARTIAL)
+        damaged(r, &why);
+    if (out >= 0)
+        return 0;
+    if (out == -ENOMEM || out == -EPROTO)
+        return err_set(err, out, "%s", why.msg);
+    if (s->catalog)
+        cannot_write(s, -out);
+    s->catalog = catalog_close(s->catalog);
+    s->epoch = r->epoch ? epoch_get_whole(s, r->epoch, NULL) : NULL;
+    if (!s->epoch)
+        s->epoch = epoch_new(r->last_epoch + 1, s->seed, store_trie_nodes());
+    return s->epoch ? 0 : err_set(err, -ENOMEM, "epoch: memory is short");
+}
+
+static int first_list(struct recovery *r, struct err *err)
+{
+    struct store *s = r->s;
+    const struct head_conf conf = {.names = &s->names,
+                                   .epoch = s->epoch,
+                                   .stats = &s->stats,
+                                   .seed = s->seed,
+                                   .lsn = s->cat.sealed_lsn};
+    struct source_list *l = source_list_new(s->epoch, 1);
+    struct head *h = l ? head_new(&conf) : NULL;
+
+    if (h) {
+        pool_count_in(&h->pool, &s->mem_used);
+        source_list_add_head(l, h);
+        head_unref(h); /* the list has it */
+        s->head = h;
+        s->list = l;
+        l = seal_list(s, NULL, 0, r->part.v, r->part.n, NULL);
+        if (l) {
+            source_list_publish(s, l);
+            return 0;
+        }
+        return err_set(err, -ENOMEM, "head: memory is short");
+    }
+    source_list_unref(l);
+    return err_set(err, -ENOMEM, "head: memory is short");
+}
+
+static int open_all(struct recovery *r, struct err *err)
+{
+    struct store *s = r->s;
+
+    TRY(lock(s, err));
+    if (atomic_load(&s->state) == STORE_OK)
+        make_dirs(s);
+    if (atomic_load(&s->state) == STORE_OK)
+        empty_build(s);
+    s->parts = parts_new(s->dir, store_tuning.vfs, 0, !s->conf.no_mmap);
+    if (!s->parts)
+        return err_set(err, -ENOMEM, "parts: memory is short");
+    TRY(load_catalog(r, err));
+    TRY(quarantine_bad(r, err));
+    find_orphans(r, "shard/raw");
+    find_orphans(r, "shard/minute");
+    TRY(open_epoch(r, err));
+    return first_list(r, err);
+}
+
+static int open_journals(struct store *s, struct replay_figures *ret, struct err *err)
+{
+    s->journal_fd = openat(s->dir_fd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->journal_fd < 0 && errno == ENOENT) {
+        s->next_number = s->next_lsn = 1; /* nothing there, nothing can be made */
+        return 0;
+    }
+    if (s->journal_fd < 0)
+        return err_set(err, -errno, "%s: %m", s->journal_dir);
+    s->lost_from = s->n_lost;
+    return replay(s, ret, err);
 }
 
 int recover(struct store *s, struct err *err)
 {
-    struct replay p = {.s = s, .err = err};
-    int r;
+    struct recovery r = {.s = s, .err = err};
+    struct replay_figures f = {};
+    mono_ns begin = mono_now();
+    int out = open_all(&r, err);
 
-    s->next_number = 1;
-    s->next_lsn = 1;
-    TRY(lock(s, err));
-    if (mkdirat(s->dir_fd, "journal", 0700) != 0 && errno != EEXIST) {
-        store_set_state(s, errno == ENOSPC ? STORE_FULL : STORE_READ_ONLY,
-                        errno == ENOSPC ? "no space left on the device"
-                                        : "the directory cannot be written");
-    }
-    if (fsync(s->dir_fd) != 0)
-        store_unsynced(s);
-    s->journal_fd = openat(s->dir_fd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->journal_fd < 0 && errno == ENOENT)
-        return 0; /* nothing there, nothing can be made */
-    if (s->journal_fd < 0)
-        return err_set(err, -errno, "%s: %m", s->journal_dir);
-    arena_init(&p.arena, DECODE_ARENA);
-    r = replay(&p, err);
-    arena_deinit(&p.arena);
-    free(p.file);
-    free(p.left);
-    return r == 0 && p.partial ? STORE_PARTIAL : r;
+    for (uint32_t i = 0; i < r.part.n; i++)
+        (void)part_unref(r.part.v[i]); /* the list has them */
+    free(r.part.v);
+    free(r.bad);
+    if (out == 0)
+        out = open_journals(s, &f, err);
+    s->started_ns = mono_now().v - begin.v;
+    log_event(LOG_DEBUG, "store_opened", LOG_I("ms", s->started_ns / NS_PER_MS),
+              LOG_U("batches", f.rows), LOG_U("journal_bytes", f.bytes), LOG_U("parts", r.part.n));
+    return out == 0 && r.partial ? STORE_PARTIAL : out;
 }

@@ -264,8 +264,13 @@ static int find_in_part(struct scan *sc, uint32_t k, struct founds *l, struct er
     uint32_t n;
     int r = part_load(src->part, &why);
 
-    if (r != 0)
-        return r == -ENOMEM ? no_memory(err) : scan_damaged(sc, k, src->t, &why);
+    if (r == -ENOMEM)
+        return no_memory(err);
+    if (r != 0) {
+        atomic_fetch_add_explicit(&sc->v->s->damaged_blocks, src->part->info.blocks,
+                                  memory_order_relaxed);
+        return scan_damaged(sc, k, src->t, &why);
+    }
     n = part_blocks(src->part, sc->type, UINT32_MAX, 0, &b);
     for (uint32_t i = 0, end; i < n; i = end) {
         struct found f = {{src->epoch, b[i].m.svc, b[i].m.sub},

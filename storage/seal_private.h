@@ -40,8 +40,9 @@ uint64_t seal_part_id(struct store *s);
  * the next view has it. Any other thread; waits.
  *   in      n parts, referenced by the caller; marked gone when it returns 0
  *   out     from part_finish(), its id from seal_part_id(); NULL: nothing comes in their place
- *   errors  -ESTALE one of them is not listed any more: nothing has changed; what a commit says.
- *           The file of out is then the caller's to unlink
+ *   errors  -ESTALE one of them is not listed any more, -ESHUTDOWN, -ENOMEM; what a commit says.
+ *           Nothing has changed. The file of out is the store's in every case: where it does not
+ *           come it is unlinked, as soon as it is certain that it does not
  */
 [[nodiscard]] int seal_swap(struct store *s, struct part *const *in, uint32_t n,
                             const struct part_info *out, struct err *err);
@@ -51,6 +52,38 @@ uint64_t seal_part_id(struct store *s);
 [[nodiscard]] int seal(struct store *s, struct err *err);
 /* Time, rows or journal say that it must. */
 bool seal_due(struct store *s);
+
+/* For the apply thread, under apply_mu: s->fresh becomes the current head. */
+void seal_put_fresh(struct store *s);
+/* A part found damaged: its interval is told from now on, its file goes to quarantine/ with the
+ * next start. One transaction. */
+[[nodiscard]] int seal_note_bad(struct store *s, const struct part_info *part, const char *what,
+                                struct err *err);
+/* Do that for parts of the list that readers found bad. */
+void seal_look_at_parts(struct store *s);
+/* A part that is gone: the next seal takes its row out of the catalog, if its file is unlinked by
+ * then. False: memory is short. */
+[[nodiscard]] bool seal_note_gone(struct store *s, const struct part_info *part);
+/* The list as it is, without some parts and a head, with further parts. NULL: memory is short. */
+struct source_list *seal_list(struct store *s, struct part *const *drop, uint32_t n_drop,
+                              struct part *const *add, uint32_t n_add, const struct head *frozen);
+
+/*
+ * epochs.c. An epoch ends after 7 days, 16 M frames, or with half the memory of heads: the head
+ * that is made at a freeze begins the next one (s->next_epoch, s->next_dict), the seal of the
+ * frozen one writes that down.
+ */
+[[nodiscard]] int epoch_turn(struct store *s, struct err *err);
+void epoch_turned(struct store *s);
+/* Opening: the current epoch of the catalog; where there is none (id 0), or it is damaged, the new
+ * one `next`. */
+[[nodiscard]] int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next,
+                             struct err *err);
+void epochs_close(struct store *s);
+/* One with all its maps, to take stacks over from. As epoch_get(), but not kept. Opening only. */
+struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err);
+/* An older epoch, loaded on demand: one reference, the caller's. NULL: err says why. Any thread. */
+struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err);
 
 /* seal_rows.c: the parts of a frozen head. */
 struct seal_parts {
@@ -62,3 +95,6 @@ struct seal_parts {
                              struct err *err);
 /* Unlink the files, free the list. */
 void seal_discard(const struct store *s, struct seal_parts *p);
+/* A commit that named them failed: the next start may find it done. They are unlinked when a later
+ * one has succeeded. */
+void seal_doubt(struct store *s, const struct part_info *part, uint32_t n);

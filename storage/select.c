@@ -201,6 +201,21 @@ static int cut_bits(struct ask *a, enum attr attr, bool targets, const struct lo
     return 0;
 }
 
+/* A number is the same in every source: one bitmap for all. */
+static int cut_cpus(struct ask *a, struct selection *sel, uint64_t *left, struct err *err)
+{
+    uint64_t *bitmap = sel->cpu;
+    uint32_t n = 1;
+
+    for (uint32_t k = 0; k < a->v->n_source; k++)
+        n = a->o[k].local && a->o[k].n.cpu > n ? a->o[k].n.cpu : n;
+    TRY(cut_bits(a, ATTR_CPU, false, NULL, &bitmap, n, left, err));
+    sel->cpu = bitmap;
+    for (uint32_t k = 0; k < a->v->n_source; k++)
+        sel->source[k].cpu = bitmap;
+    return 0;
+}
+
 static int cut_attr(struct ask *a, enum attr attr, struct selection *sel, struct err *err)
 {
     uint64_t left = 0, ignored = 0;
@@ -210,16 +225,15 @@ static int cut_attr(struct ask *a, enum attr attr, struct selection *sel, struct
         sel->source = arena_array(a->arena, struct attr_bits, a->v->n_source);
     if (!sel->source)
         return no_memory(err);
-    for (uint32_t k = 0; k < a->v->n_source; k++) {
+    if (attr == ATTR_CPU)
+        TRY(cut_cpus(a, sel, &left, err));
+    for (uint32_t k = 0; attr != ATTR_CPU && k < a->v->n_source; k++) {
         const struct opened *o = &a->o[k];
         struct attr_bits *b = &sel->source[k];
 
         if (!o->local)
             continue;
-        if (attr == ATTR_CPU)
-            TRY(cut_bits(a, attr, false, o->local, &b->cpu, o->n.cpu, &left, err));
-        else
-            TRY(cut_bits(a, attr, false, o->local, &b->thread, o->n.thread, &left, err));
+        TRY(cut_bits(a, attr, false, o->local, &b->thread, o->n.thread, &left, err));
         if (attr == ATTR_PID || attr == ATTR_TARGET)
             TRY(cut_bits(a, attr, true, o->local, &b->target, o->n.target, &ignored, err));
     }
@@ -262,66 +276,7 @@ int select_series(struct store_view *v, const struct store_selector *sel, const 
     return 0;
 }
 
-/* ---- rows and records ---------------------------------------------------------------------- */
-
-struct walk {
-    const struct selection *sel;
-    uint32_t source;
-    int64_t lo, hi; /* ms */
-    row_fn *fn;
-    void *ctx;
-};
-
-static bool each_in_group(const struct walk *w, const struct head_group *g, uint64_t rows)
-{
-    const struct attr_bits bit = selection_bits(w->sel, w->source);
-
-    for (uint32_t ci = 0; rows > 0; ci++) {
-        const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
-        uint32_t n = head_chunk_rows(c, rows);
-        const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
-
-        for (uint32_t i = 0; i < n; i++) {
-            const struct row_at row = {.source = w->source,
-                                       .type = g->type,
-                                       .series = c->series[i],
-                                       .thread = c->thread[i],
-                                       .cpu = cpu ? cpu[i] : 0,
-                                       .ms = c->base_ms + c->t[i]};
-
-            if (row.ms < w->lo || row.ms >= w->hi || !bit_get(w->sel->series, row.series) ||
-                !bit_get(bit.thread, row.thread) || !bit_get(bit.cpu, row.cpu))
-                continue;
-            if (!w->fn(w->ctx, &row))
-                return false;
-        }
-        if (c->first + n >= rows)
-            break;
-    }
-    return true;
-}
-
-int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
-             struct interval range, row_fn *fn, void *ctx, struct err *err)
-{
-    struct walk w = {
-        .sel = sel, .lo = ms_ceil(range.t0), .hi = ms_ceil(range.t1), .fn = fn, .ctx = ctx};
-
-    for (w.source = 0; w.source < v->n_source; w.source++) {
-        const struct source *src = &v->source[w.source];
-
-        if (!src->head || !intervals_touch(src->t, range))
-            continue;
-        for (uint32_t k = 0; k < src->snap.group; k++) {
-            const struct head_group *g = head_group_at(src->head, k);
-
-            if ((type == PTYPE_NONE || g->type == type) &&
-                !each_in_group(&w, g, head_group_rows(g, src->snap.lsn)))
-                return cancelled(err);
-        }
-    }
-    return 0;
-}
+/* ---- records ------------------------------------------------------------------------------- */
 
 static bool covers_selected(const struct store_view *v, const struct local_scope *sc,
                             const struct selection *sel)

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #include "storage/scan_cache_private.h"
-#include "storage/view_private.h"
+#include "storage/seal_private.h"
 
 #define PAYLOAD_MAX   ((size_t)16 << 20)
 #define QUEUE_BATCHES 4096u
@@ -39,7 +39,8 @@
 #define MIN_FREE      (UINT64_C(1) << 30)
 #define MEM_HEAD      (UINT64_C(1) << 30)
 #define MEM_QUERY     (UINT64_C(256) << 20)
-#define TRIE_NODES    (UINT32_C(1) << 22)
+#define MEM_DICT      (UINT64_C(256) << 20)
+#define MEM_CACHE     (UINT64_C(256) << 20)
 #define SENDERS_STEP  4096u
 
 struct store_tuning store_tuning;
@@ -75,6 +76,10 @@ static void set_defaults(struct store_conf *c)
         c->mem_head = MEM_HEAD;
     if (!c->mem_query)
         c->mem_query = MEM_QUERY;
+    if (!c->mem_dict)
+        c->mem_dict = MEM_DICT;
+    if (!c->mem_cache)
+        c->mem_cache = MEM_CACHE;
     if (c->keep_raw_ns <= 0)
         c->keep_raw_ns = 7 * DAY_NS;
     if (!c->workers) {
@@ -127,6 +132,11 @@ static void init_locks(struct store *s)
 {
     mutex_init(&s->admit);
     mutex_init(&s->view);
+    mutex_init(&s->writer);
+    mutex_init(&s->epochs);
+    cond_init(&s->writer_wake);
+    cond_init(&s->writer_done);
+    cond_init(&s->froze);
     mutex_init(&s->apply_mu);
     mutex_init(&s->upkeep);
     cond_init(&s->queued);
@@ -140,6 +150,9 @@ static struct store *free_store(struct store *s)
 {
     identity_deinit(&s->identity);
     source_list_unref(s->list);
+    epochs_close(s);
+    s->parts = parts_free(s->parts);
+    s->catalog = catalog_close(s->catalog);
     names_deinit(&s->names);
     (void)scan_cache_free(atomic_load(&s->scan_cache));
     for (uint32_t i = 0; i < s->n_lost; i++)
@@ -151,6 +164,14 @@ static struct store *free_store(struct store *s)
     cond_deinit(&s->upkeep_cond);
     mutex_deinit(&s->admit);
     mutex_deinit(&s->view);
+    mutex_deinit(&s->writer);
+    mutex_deinit(&s->epochs);
+    cond_deinit(&s->writer_wake);
+    cond_deinit(&s->writer_done);
+    cond_deinit(&s->froze);
+    free(s->old);
+    free(s->gone);
+    free(s->doubt);
     mutex_deinit(&s->apply_mu);
     mutex_deinit(&s->upkeep);
     close_fd(s->acked_fd);
@@ -163,29 +184,6 @@ static struct store *free_store(struct store *s)
     return NULL;
 }
 
-/* The first head, of the first epoch. */
-static int start_head(struct store *s, struct err *err)
-{
-    uint32_t nodes = store_tuning.trie_nodes ? store_tuning.trie_nodes : TRIE_NODES;
-    struct epoch *e = epoch_new(1, s->seed, nodes);
-    struct head_conf hc = {.names = &s->names, .epoch = e, .stats = &s->stats, .seed = s->seed};
-    struct source_list *l = e ? source_list_new(e, 1) : NULL;
-    struct head *h = l ? head_new(&hc) : NULL;
-
-    if (h) {
-        pool_count_in(&e->pool, &s->mem_used);
-        pool_count_in(&h->pool, &s->mem_used);
-        source_list_add_head(l, h);
-        s->head = h;
-        s->list = l;
-    } else {
-        source_list_unref(l);
-    }
-    head_unref(h); /* the list has it */
-    epoch_unref(e);
-    return h ? 0 : err_set(err, -ENOMEM, "head: memory is short");
-}
-
 static int start(struct store *s, struct err *err)
 {
     int r;
@@ -193,7 +191,6 @@ static int start(struct store *s, struct err *err)
     if (!names_init(&s->names, s->seed))
         return err_set(err, -ENOMEM, "names: memory is short");
     pool_count_in(&s->names.pool, &s->mem_used);
-    TRY(start_head(s, err));
     TRY(open_dir(s, err));
     TRY_OUTCOME(r, recover(s, err));
     TRY(commit_start(s, r == 0 ? err : NULL));
@@ -269,7 +266,7 @@ static int room_for(struct store *s, const struct batch *b, size_t payload, uint
 {
     enum store_state state = atomic_load(&s->state);
     uint64_t used = atomic_load(&s->mem_used) + s->reserved;
-    uint64_t journal = atomic_load(&s->journal_total) + s->queue.bytes;
+    uint64_t journal = atomic_load(&s->unsealed) + s->queue.bytes;
 
     if (payload > PAYLOAD_MAX)
         return err_set(err, -E2BIG, "payload: %zu bytes, limit %zu", payload, PAYLOAD_MAX);
@@ -440,25 +437,34 @@ void store_stats(struct store *s, struct store_stats *ret)
     const struct head_stats *n = &s->stats;
     const char *why = atomic_load(&s->state_why);
     int64_t t0 = INT64_MAX, t1 = INT64_MIN;
-    uint64_t head_rows = 0;
+    uint64_t head_rows = 0, parts = 0, bytes = 0;
 
     for (uint32_t i = 0; i < v->n_source; i++) {
-        const struct head_snap *snap = &v->source[i].snap;
+        const struct source *src = &v->source[i];
+        const struct head_snap *snap = &src->snap;
+        struct interval t = src->t;
 
+        bytes += src->part ? src->part->info.bytes : 0;
+        parts += src->part != NULL;
         head_rows += snap->rows;
-        if (snap->oldest_ms <= snap->newest_ms) {
-            t0 = snap->oldest_ms * NS_PER_MS < t0 ? snap->oldest_ms * NS_PER_MS : t0;
-            t1 = snap->newest_ms * NS_PER_MS > t1 ? snap->newest_ms * NS_PER_MS : t1;
-        }
+        if (src->head && snap->oldest_ms > snap->newest_ms)
+            continue;
+        if (src->head)
+            t = (struct interval){{snap->oldest_ms * NS_PER_MS}, {snap->newest_ms * NS_PER_MS + 1}};
+        t0 = t.t0.v < t0 ? t.t0.v : t0;
+        t1 = t.t1.v - 1 > t1 ? t.t1.v - 1 : t1;
     }
     *ret = (struct store_stats){
         .state = atomic_load(&s->state),
         .state_why = str_c(why),
         .disk_free = atomic_load(&s->disk_free),
-        .disk_used = atomic_load(&s->journal_total),
+        .disk_used = bytes + atomic_load(&s->unsealed),
+        .parts = parts,
+        .sealed_lsn = atomic_load(&s->sealed_lsn),
+        .seals = atomic_load(&s->seals),
         .head_rows = head_rows,
         .head_bytes = atomic_load(&s->mem_used),
-        .journal_bytes = atomic_load(&s->journal_total),
+        .journal_bytes = atomic_load(&s->unsealed),
         .series = v->snap.series - 1,
         .lsn = v->lsn,
         .batches = atomic_load(&s->batches),

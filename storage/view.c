@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "storage/view_private.h"
+#include "storage/seal_private.h"
 
 #define VIEW_MEM ((size_t)1 << 30)
 
@@ -29,12 +29,28 @@ void source_list_add_head(struct source_list *l, struct head *h)
     l->item[l->n++] = (struct source_item){.head = h, .epoch = h->epoch->id};
 }
 
+void source_list_add_part(struct source_list *l, struct part *p)
+{
+    (void)part_ref(p);
+    l->item[l->n++] = (struct source_item){.part = p, .t = p->info.data, .epoch = p->info.epoch};
+}
+
+void source_list_add(struct source_list *l, const struct source_item *item)
+{
+    if (item->head)
+        source_list_add_head(l, item->head);
+    else
+        source_list_add_part(l, item->part);
+}
+
 void source_list_unref(struct source_list *l)
 {
     if (!l || atomic_fetch_sub(&l->refs, 1) > 1)
         return;
-    for (uint32_t i = 0; i < l->n; i++)
+    for (uint32_t i = 0; i < l->n; i++) {
         head_unref(l->item[i].head);
+        (void)part_unref(l->item[i].part);
+    }
     epoch_unref(l->epoch);
     free(l);
 }
@@ -105,16 +121,30 @@ struct store_view *store_view_get(struct store *s)
     return v;
 }
 
+/* True: local tables of a part were used. */
+static bool leave(struct source *src)
+{
+    if (src->head) {
+        pool_leave(&src->head->pool);
+        pool_leave(&src->head->epoch->pool);
+    }
+    if (src->held)
+        (void)part_unref(src->part);
+    return src->held;
+}
+
 struct store_view *store_view_put(struct store_view *v)
 {
+    bool trim = false;
+
     if (!v)
         return NULL;
-    for (uint32_t i = 0; i < v->n_source; i++) {
-        if (!v->source[i].head)
-            continue;
-        pool_leave(&v->source[i].head->pool);
-        pool_leave(&v->source[i].head->epoch->pool);
-    }
+    for (uint32_t i = 0; i < v->n_source; i++)
+        trim |= leave(&v->source[i]);
+    for (uint32_t i = 0; i < v->n_epoch; i++)
+        epoch_unref(v->old_epoch[i]);
+    if (trim)
+        parts_trim(v->s->parts, v->s->conf.mem_cache);
     pool_leave(&v->s->names.pool);
     source_list_unref(v->list);
     table_deinit(&v->target, &v->pool);
@@ -123,6 +153,7 @@ struct store_view *store_view_put(struct store_view *v)
     arena_deinit(&v->mem);
     map_deinit(&v->trie);
     mutex_deinit(&v->mu);
+    free(v->old_epoch);
     free(v->source);
     free(v);
     return NULL;
@@ -143,8 +174,18 @@ void read_arena(const struct store_view *v, struct arena *a)
 int source_local(struct store_view *v, const struct source *src, const struct local **ret,
                  struct local_snap *ret_snap, struct err *err)
 {
-    (void)v;
-    (void)err;
+    if (src->part) {
+        struct source *own = &v->source[src - v->source];
+
+        mutex_lock(&v->mu);
+        if (!own->held)
+            (void)part_ref(src->part); /* its tables stay as long as the view */
+        own->held = true;
+        mutex_unlock(&v->mu);
+        TRY(part_local(src->part, ret, ret_snap, err));
+        ret_snap->cpu = LOCAL_CPUS; /* a part does not say what numbers it has */
+        return 0;
+    }
     *ret = &src->head->local;
     *ret_snap = src->snap.local;
     return 0;
@@ -282,6 +323,8 @@ int view_open(struct store_view *v, const struct interval *range, uint32_t n, st
         if (r == -ENOMEM)
             return r;
         o[i].damaged = r != 0;
+        if (r != 0)
+            atomic_fetch_add(&v->s->damaged_blocks, v->source[i].part->info.blocks);
         if (r == 0 && !number_all_targets(v, &o[i], arena))
             return no_memory(err);
     }
@@ -311,14 +354,49 @@ int view_open_scopes(struct store_view *v, struct opened *o, struct arena *arena
     return ok ? 0 : no_memory(err);
 }
 
+static struct epoch *find_epoch(struct store_view *v, uint32_t id) REQUIRES(&v->mu)
+{
+    for (uint32_t i = 0; i < v->n_epoch; i++) {
+        if (v->old_epoch[i]->id == id)
+            return v->old_epoch[i];
+    }
+    return NULL;
+}
+
+/* Takes the reference. */
+static struct epoch *keep_epoch(struct store_view *v, struct epoch *e) REQUIRES(&v->mu)
+{
+    struct epoch *other = find_epoch(v, e->id);
+
+    if (other) {
+        epoch_unref(e);
+        return other;
+    }
+    v->old_epoch = xrealloc(v->old_epoch, (v->n_epoch + 1) * sizeof(struct epoch *));
+    v->old_epoch[v->n_epoch++] = e;
+    return e;
+}
+
 struct epoch *view_epoch(struct store_view *v, uint32_t id, struct err *err)
 {
-    for (uint32_t i = 0; i < v->n_source; i++) {
-        if (v->source[i].head && v->source[i].epoch == id)
+    struct epoch *e;
+
+    for (uint32_t i = v->n_source; i-- > 0 && v->source[i].head;) {
+        if (v->source[i].epoch == id)
             return v->source[i].head->epoch;
     }
-    (void)err_set(err, -ENOENT, "no epoch %u", id);
-    return NULL;
+    mutex_lock(&v->mu);
+    e = find_epoch(v, id);
+    mutex_unlock(&v->mu);
+    if (e)
+        return e;
+    e = epoch_get(v->s, id, err);
+    if (!e)
+        return NULL;
+    mutex_lock(&v->mu);
+    e = keep_epoch(v, e);
+    mutex_unlock(&v->mu);
+    return e;
 }
 
 /* ---- tries, frames, functions -------------------------------------------------------------- */

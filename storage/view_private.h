@@ -15,14 +15,13 @@
  * records are of one source; view_target() and view_scope() number those that are equal in several
  * sources alike, for as long as the view.
  */
-struct part; /* part_private.h */
-
 struct source {
     struct head *head;     /* current or frozen; NULL: a part */
     struct head_snap snap; /* of the head */
     struct part *part;
     struct interval t; /* all that it holds lies in [t0, t1); t0 >= t1: nothing */
     uint32_t epoch;
+    bool held; /* the part is referenced once more: its tables are in use. Under the view's mu */
 };
 
 /* One more use of the list is one reference; the items are held by it. */
@@ -63,11 +62,13 @@ struct store_view {
     struct source *source;
 
     struct mutex mu;
-    struct arena mem;    /* tries' bits */
-    struct map trie;     /* trie id -> struct store_trie * */
-    struct pool pool;    /* of the next two */
-    struct table target; /* struct view_target */
-    struct table scope;  /* struct view_scope */
+    struct arena mem; /* tries' bits */
+    struct map trie;  /* trie id -> struct store_trie * */
+    uint32_t n_epoch;
+    struct epoch **old_epoch; /* looked up, counted */
+    struct pool pool;         /* of the next two */
+    struct table target;      /* struct view_target */
+    struct table scope;       /* struct view_scope */
 };
 
 /* What a source has beside rows. Lives as long as the view.
@@ -134,6 +135,7 @@ struct selection {
     uint64_t n_series, n_overflow;
     int32_t none_by;
     struct attr_bits *source; /* by index of the source; NULL: all of each */
+    uint64_t *cpu;            /* that of all sources */
     bool by_attr;             /* an attribute was named */
 };
 
@@ -184,11 +186,18 @@ struct row_at {
     uint32_t series, thread, cpu;
     int64_t ms;
 };
-typedef bool row_fn(void *ctx, const struct row_at *row);
+struct row_walk {
+    void *ctx;
+    /* false ends the walk */
+    bool (*fn)(void *ctx, const struct row_at *row);
+    /* Would rows with the series and thread of row, of times from row->ms to last, tell nothing
+     * new? Then they may be left out. */
+    bool (*known)(void *ctx, const struct row_at *row, int64_t last);
+};
 
 /* type PTYPE_NONE: all. 0, -ECANCELED where fn ended it, STORE_PARTIAL, -ENOMEM. */
 [[nodiscard]] int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
-                           struct interval range, row_fn *fn, void *ctx, struct err *err);
+                           struct interval range, const struct row_walk *to, struct err *err);
 
 /* Does the scope cover a selected series? memo: of the caller, for one selection; begins empty. */
 bool scope_selected(const struct store_view *v, const struct local_scope *sc, uint32_t source,

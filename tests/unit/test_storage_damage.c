@@ -473,11 +473,12 @@ static uint32_t one(const struct world *w, struct rnd *r, uint32_t round)
         assert_int_equal(test_remove_tree(w->work), 0);
         return 0;
     }
-    store_stats(s, &st);
     missing = compare(s);
+    store_stats(s, &st);
     if (missing > 0 && o == 0 && st.damaged_blocks == 0)
         fail_msg("%s, %s: %u missing, and nothing counted", f->path, action_name[action], missing);
-    for (uint64_t i = 0; i < BATCHES; i++) {
+    /* a catalog that was made again knows no senders: what is in parts would count twice */
+    for (uint64_t i = strstr(f->path, "catalog.db") ? BATCHES : 0; i < BATCHES; i++) {
         int a = append(s, i);
 
         if (a != 0 && a != STORE_DUPLICATE)

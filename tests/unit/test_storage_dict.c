@@ -96,7 +96,7 @@ static void chain(struct dict *d, uint32_t n)
     memset(frames, 0xff, sizeof frames);
     for (uint32_t i = 1; i <= n; i++)
         node[i] = (struct batch_node){.parent = i - 1, .frame = 1, .hash = 1000 + i};
-    assert_true(dict_batch_nodes(d, &db));
+    assert_true(dict_batch_nodes(d, NULL, &db));
 }
 
 static void test_deep(void **state)

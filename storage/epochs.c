@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which epoch is current, when the next one begins, and older ones that queries ask for. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storage/db_private.h"
+#include "storage/dictfile_private.h"
+#include "storage/seal_private.h"
+
+#define EPOCH_NS     (7 * 86400 * NS_PER_S)
+#define EPOCH_FRAMES (UINT32_C(1) << 24)
+
+static bool must_turn(const struct store *s)
+{
+    int64_t ns = store_tuning.epoch_ns ? store_tuning.epoch_ns : EPOCH_NS;
+
+    return store_now(s).v - s->epoch_t0.v >= ns ||
+           atomic_load(&s->epoch->dict.n_frame) >= EPOCH_FRAMES ||
+           atomic_load(&s->epoch->pool.used) > s->conf.mem_head / 2;
+}
+
+static int make(struct store *s, uint32_t id, struct epoch **ret, struct dictfile **ret_file,
+                struct err *err)
+{
+    struct epoch *e = epoch_new(id, s->seed, store_trie_nodes());
+    char name[DICTFILE_NAME];
+    int r;
+
+    if (!e)
+        return err_set(err, -ENOMEM, "epoch: memory is short");
+    dictfile_name(name, id);
+    db_remove(s->dir, name); /* of a turn that came to nothing: the catalog does not know it */
+    r = dictfile_create(s->dir, id, store_tuning.vfs, ret_file, err);
+    if (r != 0) {
+        epoch_unref(e);
+        return r;
+    }
+    pool_count_in(&e->pool, &s->mem_used);
+    *ret = e;
+    return 0;
+}
+
+int epoch_turn(struct store *s, struct err *err)
+{
+    struct err why = {};
+    int r;
+
+    if (s->next_epoch || !must_turn(s))
+        return 0;
+    r = make(s, s->epoch->id + 1, &s->next_epoch, &s->next_dict, &why);
+    if (r == -ENOMEM)
+        return err_set(err, r, "%s", why.msg);
+    if (r != 0)
+        return 0; /* no file can be made now: the epoch goes on, the next seal tries again */
+    epoch_follow(s->next_epoch, s->epoch);
+    return 0;
+}
+
+/* Keep it at hand: the most recently used. Takes a reference of its own. */
+static void keep(struct store *s, struct epoch *e) REQUIRES(&s->epochs)
+{
+    struct epoch **v = realloc(s->old_epoch, (s->n_old_epoch + 1) * sizeof(struct epoch *));
+
+    if (!v)
+        return; /* it is loaded again when it is asked for */
+    epoch_ref(e);
+    s->old_epoch = v;
+    v[s->n_old_epoch++] = e;
+}
+
+/* Forget those that nobody uses, the longest unused first, while they take more than their pool. */
+static void shrink(struct store *s) REQUIRES(&s->epochs)
+{
+    uint64_t used = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_old_epoch; i++)
+        used += atomic_load(&s->old_epoch[i]->pool.used);
+    for (uint32_t i = 0; i < s->n_old_epoch; i++) {
+        struct epoch *e = s->old_epoch[i];
+
+        if (used > s->conf.mem_dict && atomic_load(&e->refs) == 1) {
+            used -= atomic_load(&e->pool.used);
+            epoch_unref(e);
+        } else {
+            s->old_epoch[n++] = e;
+        }
+    }
+    s->n_old_epoch = n;
+}
+
+void epoch_turned(struct store *s)
+{
+    (void)dictfile_close(s->dict);
+    s->dict = s->next_dict;
+    mutex_lock(&s->epochs);
+    keep(s, s->epoch);
+    mutex_unlock(&s->epochs);
+    epoch_unref(s->epoch);
+    s->epoch = s->next_epoch;
+    s->next_epoch = NULL;
+    s->next_dict = NULL;
+}
+
+/* ---- older ones ---------------------------------------------------------------------------- */
+
+static struct epoch *find(struct store *s, uint32_t id) REQUIRES(&s->epochs)
+{
+    for (uint32_t i = 0; i < s->n_old_epoch; i++) {
+        struct epoch *e = s->old_epoch[i];
+
+        if (e->id != id)
+            continue;
+        memmove(s->old_epoch + i, s->old_epoch + i + 1,
+                (s->n_old_epoch - i - 1) * sizeof(struct epoch *));
+        s->old_epoch[s->n_old_epoch - 1] = e;
+        epoch_ref(e);
+        return e;
+    }
+    return NULL;
+}
+
+struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
+{
+    struct epoch *e, *other;
+    int r;
+
+    mutex_lock(&s->epochs);
+    e = find(s, id);
+    mutex_unlock(&s->epochs);
+    if (e)
+        return e;
+    e = epoch_new(id, s->seed, store_trie_nodes());
+    if (!e) {
+        (void)err_set(err, -ENOMEM, "epoch %u: memory is short", id);
+        return NULL;
+    }
+    r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_READ, e, NULL, err);
+    if (r < 0) {
+        epoch_unref(e);
+        return NULL;
+    }
+    mutex_lock(&s->epochs);
+    other = find(s, id); /* loaded twice at once: one is enough */
+    if (!other)
+        keep(s, e);
+    shrink(s);
+    mutex_unlock(&s->epochs);
+    if (other)
+        epoch_unref(e);
+    return other ? other : e;
+}
+
+struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err)
+{
+    struct epoch *e = epoch_new(id, s->seed, store_trie_nodes());
+    struct dictfile *f = NULL;
+    int r = e ? dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &f, err)
+              : err_set(err, -ENOMEM, "epoch %u: memory is short", id);
+
+    (void)dictfile_close(f);
+    if (r >= 0)
+        return e;
+    epoch_unref(e);
+    return NULL;
+}
+
+void epochs_close(struct store *s)
+{
+    for (uint32_t i = 0; i < s->n_old_epoch; i++)
+        epoch_unref(s->old_epoch[i]);
+    free(s->old_epoch);
+    s->dict = dictfile_close(s->dict);
+    s->next_dict = dictfile_close(s->next_dict);
+    epoch_unref(s->epoch);
+    epoch_unref(s->next_epoch);
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* Written down at once: nothing was added to the one before that is not in its file. */
+static int begin(struct store *s, uint32_t id, uint32_t before, real_ns before_t0, struct err *err)
+{
+    const struct catalog_epoch row[2] = {{id, store_now(s), CATALOG_EPOCH_CURRENT},
+                                         {before, before_t0, CATALOG_EPOCH_CLOSED}};
+    const struct catalog_change c = {.n_epoch = before ? 2 : 1, .epoch = row};
+
+    TRY(make(s, id, &s->epoch, &s->dict, err));
+    TRY(catalog_commit(s->catalog, &c, err));
+    s->epoch_t0 = row[0].t0;
+    return 0;
+}
+
+int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next, struct err *err)
+{
+    struct epoch *e;
+    int r;
+
+    if (id == 0)
+        return begin(s, next, 0, (real_ns){}, err);
+    e = epoch_new(id, s->seed, store_trie_nodes());
+    if (!e)
+        return err_set(err, -ENOMEM, "epoch: memory is short");
+    r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &s->dict, err);
+    if (r == 0) {
+        dictfile_checkpoint(s->dict); /* what a failed sync left is written anew */
+        pool_count_in(&e->pool, &s->mem_used);
+        s->epoch = e;
+        s->epoch_t0 = t0;
+        return 0;
+    }
+    epoch_unref(e);
+    if (r == -ENOMEM || r == -EPROTO)
+        return r;
+    TRY(begin(s, next, id, t0, NULL));
+    return STORE_PARTIAL; /* err says what of the old one is damaged */
+}

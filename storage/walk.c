@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rows of all sources, one by one: what listings are made of. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "storage/view_private.h"
+
+struct walk {
+    struct store_view *v;
+    const struct selection *sel;
+    uint32_t source;
+    ptype_id type;
+    int64_t lo, hi; /* ms */
+    const struct row_walk *to;
+    struct err *err;
+};
+
+static bool takes(const struct walk *w, const struct row_at *row)
+{
+    const struct attr_bits bit = selection_bits(w->sel, w->source);
+
+    return row->ms >= w->lo && row->ms < w->hi && bit_get(w->sel->series, row->series) &&
+           bit_get(bit.thread, row->thread) && bit_get(bit.cpu, row->cpu);
+}
+
+static bool walk_group(const struct walk *w, const struct head_group *g, uint64_t rows)
+{
+    for (uint32_t ci = 0; rows > 0; ci++) {
+        const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
+        uint32_t n = head_chunk_rows(c, rows);
+        const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
+
+        for (uint32_t i = 0; i < n; i++) {
+            const struct row_at row = {.source = w->source,
+                                       .type = g->type,
+                                       .series = c->series[i],
+                                       .thread = c->thread[i],
+                                       .cpu = cpu ? cpu[i] : 0,
+                                       .ms = c->base_ms + c->t[i]};
+
+            if (takes(w, &row) && !w->to->fn(w->to->ctx, &row))
+                return false;
+        }
+        if (c->first + n >= rows)
+            break;
+    }
+    return true;
+}
+
+static int walk_head(const struct walk *w, const struct source *src)
+{
+    for (uint32_t k = 0; k < src->snap.group; k++) {
+        const struct head_group *g = head_group_at(src->head, k);
+
+        if ((w->type == PTYPE_NONE || g->type == w->type) &&
+            !walk_group(w, g, head_group_rows(g, src->snap.lsn)))
+            return cancelled(w->err);
+    }
+    return 0;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* What reading blocks needs. */
+struct reader {
+    struct block_coder *coder;
+    struct block *block; /* large */
+    struct part_handle *handle;
+};
+
+/* Would every row of the slice tell what is known already? Its keys say so, where no time of it is
+ * outside. */
+static bool is_known(const struct walk *w, const struct part_block *b, const struct slice_rows *r,
+                     int64_t first, int64_t last)
+{
+    if (first < w->lo || last >= w->hi || selection_bits(w->sel, w->source).cpu)
+        return false;
+    for (uint32_t i = 0; i < r->n_key; i++) {
+        struct row_at row = {.source = w->source,
+                             .type = b->m.type,
+                             .series = r->key_series[i],
+                             .thread = r->key_thread[i],
+                             .ms = first};
+
+        if (takes(w, &row) && !w->to->known(w->to->ctx, &row, last))
+            return false;
+    }
+    return true;
+}
+
+static int walk_slice(const struct walk *w, const struct reader *rd, const struct part_block *pb,
+                      uint32_t k)
+{
+    const struct block *b = rd->block;
+    const struct block_slice *s = &b->slice[k];
+    int64_t first = slice_first_ms(b, s), last = slice_last_ms(b, s);
+    struct slice_rows r;
+
+    if (last < w->lo || first >= w->hi)
+        return 0;
+    TRY(slice_read(rd->coder, b, NULL, k, SLICE_KEY, &r, w->err));
+    if (is_known(w, pb, &r, first, last))
+        return 0;
+    TRY(slice_read(rd->coder, b, NULL, k, SLICE_KEY | SLICE_TIME | SLICE_CPU, &r, w->err));
+    for (uint32_t i = 0; i < r.n; i++) {
+        const struct row_at row = {.source = w->source,
+                                   .type = pb->m.type,
+                                   .series = r.key_series[r.key[i]],
+                                   .thread = r.key_thread[r.key[i]],
+                                   .cpu = r.cpu ? r.cpu[i] : 0,
+                                   .ms = b->origin_ms + (int64_t)r.t[i] * b->quantum};
+
+        if (takes(w, &row) && !w->to->fn(w->to->ctx, &row))
+            return cancelled(w->err);
+    }
+    return 0;
+}
+
+static bool block_selected(const struct walk *w, const struct block_meta *m)
+{
+    if (ms_ceil((real_ns){m->t1}) <= w->lo || ms_floor((real_ns){m->t0}) >= w->hi)
+        return false;
+    for (uint32_t i = m->smin; i <= m->smax && i < w->v->snap.series; i++) {
+        if (bit_get(w->sel->series, i))
+            return true;
+    }
+    return false;
+}
+
+static int walk_block(const struct walk *w, const struct reader *rd, const struct part_block *pb)
+{
+    struct str cols;
+
+    if (!block_selected(w, &pb->m))
+        return 0;
+    TRY(part_cols(rd->handle, pb->id, &cols, w->err));
+    TRY(block_open(cols, rd->block, w->err));
+    for (uint32_t k = 0; k < rd->block->n_slice; k++)
+        TRY(walk_slice(w, rd, pb, k));
+    return 0;
+}
+
+/* The first and the last block before those between: what they tell is most of it. */
+static int walk_blocks(const struct walk *w, const struct reader *rd, struct part *p)
+{
+    const struct part_block *b;
+    uint32_t n = part_blocks(p, w->type, UINT32_MAX, 0, &b);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i == 0 ? 0 : i == 1 ? n - 1 : i - 1;
+
+        TRY(walk_block(w, rd, &b[at]));
+    }
+    return 0;
+}
+
+static int walk_part(const struct walk *w, const struct source *src)
+{
+    struct reader rd = {.coder = block_coder_new(), .block = malloc(sizeof *rd.block)};
+    int r = rd.coder && rd.block ? part_load(src->part, w->err) : no_memory(w->err);
+
+    if (r == 0)
+        r = part_enter(src->part, &rd.handle, w->err);
+    if (r == 0) {
+        r = walk_blocks(w, &rd, src->part);
+        part_leave(rd.handle);
+    }
+    (void)block_coder_free(rd.coder);
+    free(rd.block);
+    return r;
+}
+
+int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
+             struct interval range, const struct row_walk *to, struct err *err)
+{
+    struct walk w = {.v = v,
+                     .sel = sel,
+                     .type = type,
+                     .lo = ms_ceil(range.t0),
+                     .hi = ms_ceil(range.t1),
+                     .to = to,
+                     .err = err};
+    bool partial = false;
+
+    for (w.source = 0; w.source < v->n_source; w.source++) {
+        const struct source *src = &v->source[w.source];
+        int r;
+
+        if (!intervals_touch(src->t, range))
+            continue;
+        r = src->head ? walk_head(&w, src) : walk_part(&w, src);
+        if (r == -ENOMEM || r == -ECANCELED)
+            return r;
+        partial |= r != 0; /* damaged: the rest is answered */
+    }
+    return partial ? STORE_PARTIAL : 0;
+}

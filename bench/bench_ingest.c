@@ -773,7 +773,7 @@ static int bench_append(const struct options *o)
                    each = o->smoke ? 2 : 4;
     struct model m = {};
     struct sender *s;
-    double batches[2] = {}, seconds[2] = {}, ratio[TURNS];
+    double batches[2] = {}, seconds[2] = {}, cpu[2] = {}, ratio[TURNS];
     char *dir[2];
     struct child c[2];
 
@@ -795,6 +795,7 @@ static int bench_append(const struct options *o)
 
             batches[k] += (double)r.batches;
             seconds[k] += r.seconds;
+            cpu[k] += r.cpu;
             rate[k] = (double)r.batches / r.seconds;
             (void)printf("append_%s_answer,%.3f,ms,%" PRIu64 ",%.3f,%.3f\n", mode[k],
                          quantile_ms(&r, 0.5), r.batches, quantile_ms(&r, 0.5),
@@ -809,6 +810,8 @@ static int bench_append(const struct options *o)
 
         (void)snprintf(name, sizeof name, "append_%s_batches_per_second", mode[k]);
         print(name, batches[k] / seconds[k], "1/s", (uint64_t)batches[k]);
+        (void)snprintf(name, sizeof name, "append_%s_batches_per_cpu_second", mode[k]);
+        print(name, batches[k] / cpu[k], "1/s", (uint64_t)batches[k]);
         child_stop(&c[k]);
         dir_remove(dir[k]);
     }

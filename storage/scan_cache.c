@@ -158,6 +158,8 @@ uint64_t scan_cache_bytes(struct scan_cache *c)
 {
     uint64_t n;
 
+    if (!c)
+        return 0;
     mutex_lock(&c->mu);
     n = c->bytes + map_bytes(&c->at);
     mutex_unlock(&c->mu);

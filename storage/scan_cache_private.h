@@ -24,4 +24,4 @@ void scan_cache_put(struct scan_cache *c, const struct scan_cached *e);
 /* One to be filled; NULL: memory is short. scan_cache_add takes it. */
 struct scan_cached *scan_cached_new(uint32_t n);
 void scan_cache_add(struct scan_cache *c, const uint64_t key[2], struct scan_cached *e);
-uint64_t scan_cache_bytes(struct scan_cache *c);
+uint64_t scan_cache_bytes(struct scan_cache *c); /* NULL: 0 */

@@ -481,6 +481,7 @@ void store_stats(struct store *s, struct store_stats *ret)
         .replay_failed = atomic_load(&s->replay_failed),
         .commit_ns = atomic_load(&s->commit_ns),
         .damaged_blocks = atomic_load(&s->damaged_blocks),
+        .cache_bytes = parts_local_bytes(s->parts) + scan_cache_bytes(atomic_load(&s->scan_cache)),
     };
     for (uint32_t i = 0; i <= STORE_COMMIT_BUCKETS; i++)
         ret->commit_bucket[i] = atomic_load(&s->commit_bucket[i]);

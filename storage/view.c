@@ -144,7 +144,7 @@ struct store_view *store_view_put(struct store_view *v)
     for (uint32_t i = 0; i < v->n_epoch; i++)
         epoch_unref(v->old_epoch[i]);
     if (trim)
-        parts_trim(v->s->parts, v->s->conf.mem_cache);
+        parts_trim(v->s->parts, v->s->conf.mem_cache / 2); /* the other half: sums (scan.c) */
     pool_leave(&v->s->names.pool);
     source_list_unref(v->list);
     table_deinit(&v->target, &v->pool);

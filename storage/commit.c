@@ -18,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "storage/compact_private.h"
 #include "storage/seal_private.h"
 
 #define GROUP_BYTES  (UINT64_C(1) << 20)
@@ -512,7 +513,8 @@ int commit_start(struct store *s, struct err *err)
             return err_set(err, r, "thread %s: cannot be started", all[i].name);
         s->n_threads++;
     }
-    return writer_start(s, err);
+    TRY(writer_start(s, err));
+    return s->catalog && !store_tuning.compact_asked ? compactor_start(s, err) : 0;
 }
 
 static void join(pthread_t t)
@@ -535,6 +537,7 @@ static void mark_end(struct store *s)
 
 void commit_stop(struct store *s)
 {
+    compactor_stop(s);
     mutex_lock(&s->admit);
     s->closing = true;
     cond_broadcast(&s->queued);

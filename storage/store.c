@@ -462,6 +462,8 @@ void store_stats(struct store *s, struct store_stats *ret)
         .parts = parts,
         .sealed_lsn = atomic_load(&s->sealed_lsn),
         .seals = atomic_load(&s->seals),
+        .compactions = atomic_load(&s->compactions),
+        .compaction_failures = atomic_load(&s->compaction_failures),
         .head_rows = head_rows,
         .head_bytes = atomic_load(&s->mem_used),
         .journal_bytes = atomic_load(&s->unsealed),

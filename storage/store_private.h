@@ -20,6 +20,9 @@ struct store_tuning {
     bool seal_asked;     /* only by store_seal(), not by itself nor at the end */
     int64_t seal_ns;     /* since the first row that is not sealed */
     int64_t epoch_ns;
+    bool compact_asked;      /* only by compact_all() */
+    int64_t compact_ns;      /* since an hour's end, and since its newest part */
+    int64_t compact_look_ns; /* between two looks */
 };
 extern struct store_tuning store_tuning;
 
@@ -47,6 +50,7 @@ struct append {
 
 struct source_list; /* view_private.h */
 struct dictfile;
+struct compactor;  /* compactor.c */
 struct scan_cache; /* scan_cache_private.h */
 struct writer_job;
 
@@ -134,6 +138,9 @@ struct store {
     struct journal_row row[STORE_GROUP_ROWS];
     mono_ns current_since, last_failure;
     uint64_t next_lsn, acked_lsn, next_number; /* next_number: under upkeep */
+
+    struct compactor *compactor; /* NULL: none runs */
+    _Atomic uint64_t compactions, compaction_failures;
 
     pthread_t journal_thread, apply_thread, upkeep_thread;
     uint32_t n_threads;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "storage/compact_private.h"
 #include "tests/unit/test_storage_lib.h"
 
 /* ---- batches with all kinds of things ------------------------------------------------------ */
@@ -429,7 +430,8 @@ static char *dump_view(struct store_view *v)
     struct err err = {};
     char *text;
 
-    d = (struct dump){.v = v};
+    memset(&d, 0, sizeof d);
+    d.v = v;
     mutex_init(&d.mu);
     buf_init(&d.b, (size_t)1 << 26);
     for (int pass = 0; pass < 2; pass++) {
@@ -540,10 +542,94 @@ static void test_same(void **state)
     fixture_deinit(&f);
 }
 
+static uint64_t parts_of(struct fixture *f)
+{
+    struct store_stats st;
+
+    store_stats(f->s, &st);
+    return st.parts;
+}
+
+/* Small parts of every hour become one each; a view that was taken before goes on with the old. */
+static void test_compaction(void **state)
+{
+    struct store_stats st;
+    struct store_view *old;
+    struct fixture f;
+    struct err err = {};
+    char *want;
+
+    (void)state;
+    store_tuning.compact_asked = true;
+    begin(&f);
+    for (uint64_t i = 0; i < 12; i++) {
+        fill(&f, 1 + 4 * i, 4);
+        seal_now(&f);
+    }
+    fill(&f, 49, 4); /* stays in the head */
+    want = dump_store(&f);
+    old = store_view_get(f.s);
+    assert_true(parts_of(&f) > 20);
+    if (compact_all(f.s, &err) != 0)
+        fail_msg("compact_all: %s", err.msg);
+    assert_true(parts_of(&f) <= 7); /* six hours, and that of the first kind of batches */
+    assert_same(want, dump_store(&f), "after a compaction");
+    assert_same(want, dump_view(old), "a view from before it");
+    (void)store_view_put(old);
+    fixture_reopen(&f, 0);
+    assert_same(want, dump_store(&f), "after a restart");
+    store_stats(f.s, &st);
+    assert_int_equal(st.compaction_failures, 0);
+    assert_int_equal(append(&f, 1), STORE_DUPLICATE);
+    fill(&f, 60, 2); /* late */
+    seal_now(&f);
+    free(want);
+    want = dump_store(&f);
+    assert_int_equal(compact_all(f.s, &err), 0);
+    assert_same(want, dump_store(&f), "late data, and once more");
+    assert_int_equal(compact_all(f.s, &err), 0); /* nothing to do */
+    free(want);
+    fixture_deinit(&f);
+    store_tuning.compact_asked = false;
+}
+
+/* The thread does it by itself, while seals go on. */
+static void test_compactor(void **state)
+{
+    struct store_stats st = {};
+    struct fixture f;
+    char *want;
+
+    (void)state;
+    store_tuning.compact_ns = 1;
+    store_tuning.compact_look_ns = 20 * NS_PER_MS;
+    begin(&f);
+    for (uint64_t i = 0; i < 10; i++) {
+        fill(&f, 1 + 3 * i, 3);
+        seal_now(&f);
+    }
+    want = dump_store(&f);
+    for (int i = 0; i < 1000 && (st.compactions == 0 || st.parts > 7); i++) {
+        (void)usleep(20000);
+        store_stats(f.s, &st);
+    }
+    assert_true(st.compactions > 0);
+    assert_int_equal(st.compaction_failures, 0);
+    assert_true(st.parts <= 7);
+    assert_same(want, dump_store(&f), "after the compactor");
+    fixture_reopen(&f, 0);
+    assert_same(want, dump_store(&f), "after a restart");
+    free(want);
+    fixture_deinit(&f);
+    store_tuning.compact_ns = store_tuning.compact_look_ns = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),
+        cmocka_unit_test(test_compaction),
+        cmocka_unit_test(test_compactor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,10 +9,11 @@
  * Questions and their answers: a selector and a range become a flame graph, a table of functions,
  * a time series, each with what was covered and what was lost.
  *
- *   query_open     parses selector, range and grouping, resolves the type, takes a view of the
- * store query_flame _top _series            weights query_types _names _values _targets _status
- * what there is query_sets _steps _events _coverage _metrics _metric_lines   beside weights
- * query_free     gives the view back and frees every answer
+ *   query_open _open_diff   parse what is asked, resolve the type, take a view of the store
+ *   query_flame _top _sandwich _diff _series      weights
+ *   query_types _names _values _targets _status   what there is
+ *   query_sets _steps _events _coverage _metrics _metric_lines   beside weights
+ *   query_free              gives the view back and frees every answer
  *
  *   Results    0; negative errno with *e filled: e->code is the one word that error bodies carry.
  *   Ownership  Answers and all that they point to live in the query, until query_free().

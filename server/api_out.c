@@ -649,6 +649,25 @@ static void text_losses(struct buf *b, const struct query_head *h, const struct 
         buf_cstr(b, s->coverage.sources ? "lost: nothing\n" : "lost: unknown\n");
 }
 
+/* A part of what was recorded must not pass for the whole. */
+static void text_filters(struct buf *b, const struct query_head *h, const struct query_sums *s)
+{
+    for (uint32_t i = 0; i < s->n_filtered; i++) {
+        buf_cstr(b, "filter: ");
+        api_text_name(b, s->filtered[i].text);
+        buf_cstr(b, ", took ");
+        api_text_weight(b, s->filtered[i].dropped, &h->type);
+        buf_chr(b, '\n');
+    }
+    if (s->n_filtered == 0 || s->whole.total == QUERY_UNKNOWN)
+        return;
+    buf_cstr(b, "before filters: ");
+    api_text_weight(b, s->whole.total, &h->type);
+    buf_cstr(b, ", left: ");
+    api_text_share(b, s->total, s->whole.total);
+    buf_chr(b, '\n');
+}
+
 void api_text_head(struct buf *b, const struct query_head *h, const struct query_sums *s)
 {
     char from[40], to[40];
@@ -678,6 +697,7 @@ void api_text_head(struct buf *b, const struct query_head *h, const struct query
     if (s->samples != BATCH_UNKNOWN)
         buf_printf(b, ", n = %" PRIu64, s->samples);
     buf_chr(b, '\n');
+    text_filters(b, h, s);
     if (s->empty.why != QUERY_NOT_EMPTY)
         buf_printf(b, "empty: %s\n", query_why_empty_word(s->empty.why));
 }

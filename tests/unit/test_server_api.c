@@ -138,6 +138,8 @@ static void other_answers(void **state)
         {"/api/v1/export", RANGE "&format=folded&lost=frame", "export.folded"},
         {"/api/v1/export", RANGE "&format=svg&lost=frame", "export.svg"},
         {"/api/v1/export", RANGE "&format=text", "export.txt"},
+        {"/api/v1/export", RANGE "&format=text&f=keep:forward&f=merge:train",
+         "export_filtered.txt"},
         {"/api/v1/export", RANGE "&format=speedscope&lost=frame", "export.speedscope.json"},
         {"/api/v1/export", RANGE "&format=pprof", "export.pb"},
         {"/api/v1/flamegraph", "q=cpu&from=1764417000s&to=1764417060s", "not_covered.json"},

@@ -393,10 +393,17 @@ static void prepare_next(struct store *s)
     mutex_unlock(&s->upkeep);
 }
 
+/* Rows up to it are in parts, and the catalog that says so is on disk: one that was found and is
+ * open for reading alone may be in the page cache only. */
+static uint64_t sealed_for_good(const struct store *s)
+{
+    return s->unsynced || !s->catalog ? 0 : atomic_load(&s->sealed_lsn);
+}
+
 /* A file that is not needed any more, or one that is still open. */
 static const struct store_journal *to_remove(const struct store *s) REQUIRES(&s->upkeep)
 {
-    uint64_t sealed = atomic_load(&s->sealed_lsn);
+    uint64_t sealed = sealed_for_good(s);
 
     for (uint32_t i = 0; i < s->n_old; i++) {
         if (s->old[i].j || s->old[i].last_lsn <= sealed)
@@ -432,11 +439,11 @@ static void remove_sealed(struct store *s)
         i = (uint32_t)(to_remove(s) - s->old);
         at = s->old[i];
         s->old[i].j = NULL;
-        if (at.last_lsn <= atomic_load(&s->sealed_lsn))
+        if (at.last_lsn <= sealed_for_good(s))
             s->old[i] = s->old[--s->n_old];
         mutex_unlock(&s->upkeep);
         (void)journal_close(at.j);
-        if (at.last_lsn <= atomic_load(&s->sealed_lsn))
+        if (at.last_lsn <= sealed_for_good(s))
             remove_file(s, at.number);
     }
 }

@@ -5,7 +5,7 @@
  * that is not there after a restart or a power cut; the next batch works, or the store is read-only
  * and says why. Then the same with the n-th allocation.
  *
- * Each 7th n; each one with STRATA_LONG=1.
+ * Each 11th call, each 199th allocation; with STRATA_LONG=1 each call, each 7th allocation.
  */
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -145,13 +145,24 @@ static void ask_in_trouble(const struct life *l)
     assert_true(r >= 0 || err.msg[0] != '\0');
 }
 
+static void seal_in_trouble(const struct life *l)
+{
+    struct err err = {};
+    int r = l->s ? store_seal(l->s, &err) : 0;
+
+    assert_true(r == 0 || err.msg[0] != '\0');
+}
+
+/* Its first part is sealed at the close, the second when asked, the third stays in the journal. */
 static void live(struct life *l)
 {
     open_in_trouble(l);
     append_in_trouble(l, 0, HALF);
     l->s = store_close(l->s);
     open_in_trouble(l);
-    append_in_trouble(l, HALF, HALF);
+    append_in_trouble(l, HALF, HALF / 2);
+    seal_in_trouble(l);
+    append_in_trouble(l, HALF + HALF / 2, HALF - HALF / 2);
     ask_in_trouble(l);
 }
 
@@ -207,7 +218,7 @@ static void check_after(struct life *l, uint64_t n)
 
 static uint64_t step(void)
 {
-    return getenv("STRATA_LONG") ? 1 : 7; // NOLINT(concurrency-mt-unsafe)
+    return getenv("STRATA_LONG") ? 1 : 11; // NOLINT(concurrency-mt-unsafe)
 }
 
 static void tune(void)
@@ -263,12 +274,18 @@ static void test_io_in_a_row(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
+/* Most are alike: those of SQLite in one statement. */
+static uint64_t memory_step(void)
+{
+    return step() == 1 ? 7 : 199;
+}
+
 static void memory_loop(const char *what, uint64_t in_a_row)
 {
     uint64_t n = 1, hit;
 
     tune();
-    for (;; n += step() * 3) {
+    for (;; n += memory_step()) {
         struct life l;
 
         life_init(&l);
@@ -284,7 +301,7 @@ static void memory_loop(const char *what, uint64_t in_a_row)
             break;
     }
     print_message("%s: %u allocations, each %u-th failed\n", what, (unsigned)n,
-                  (unsigned)step() * 3);
+                  (unsigned)memory_step());
     store_tuning = (struct store_tuning){};
 }
 

@@ -131,9 +131,26 @@ static void power_init(struct power *p)
     }
 }
 
-static void power_deinit(struct power *p)
+static bool on_finding(void *ctx, const struct store_finding *f)
 {
+    (void)ctx;
+    print_error("%.*s: %.*s row %lld: %.*s\n", STR_ARG(f->file), STR_ARG(f->table),
+                (long long)f->id, STR_ARG(f->what));
+    return true;
+}
+
+static void power_deinit(struct power *p, bool strict)
+{
+    struct store_checked checked;
+    struct err err = {};
+
     p->s = store_close(p->s);
+    if (strict)
+        assert_ok(store_check(&(struct store_check_conf){.dir = p->dir,
+                                                         .depth = STORE_CHECK_DEEP,
+                                                         .finding = on_finding},
+                              &checked, &err),
+                  &err);
     disk_end();
     cond_deinit(&p->cond);
     mutex_deinit(&p->mu);
@@ -195,6 +212,8 @@ static void work(struct power *p, struct rnd *r)
         send_one(p, p->sent++);
         if (rnd_below(r, 8) == 0)
             send_one(p, rnd_below(r, p->sent));
+        if (rnd_below(r, 10) == 0)
+            (void)store_seal(p->s, NULL);
         if (rnd_below(r, 24) == 0) {
             wait_below(p, 1);
             p->s = store_close(p->s);
@@ -305,6 +324,19 @@ static void one_round(struct power *p, struct rnd *r, const struct how *how, boo
     }
 }
 
+/* Of the life of one directory: sealed often, at its stops or when asked; epochs of 30 min or one.
+ */
+static void tune(struct rnd *r)
+{
+    store_tuning = (struct store_tuning){
+        .rotate_bytes = 8 * 7,
+        .rotate_waits = true,
+        .seal_asked = rnd_below(r, 3) == 0,
+        .seal_bytes = rnd_below(r, 2) ? 0 : 20000,
+        .epoch_ns = rnd_below(r, 2) ? 0 : 1800 * NS_PER_S,
+    };
+}
+
 struct result {
     uint64_t cuts, kills, acked, lost;
 };
@@ -321,18 +353,17 @@ static struct result run(const char *what, uint32_t rounds, const struct how *ho
         assert_true(str_u64(str_c(text), &seed));
     r = (struct rnd){seed};
     weaker_sqlite = how->normal;
-    store_tuning.rotate_bytes = 8 * 7;
-    store_tuning.rotate_waits = true;
     for (uint32_t i = 0; i < rounds && (strict || sum.lost == 0);) {
         static struct power p;
 
+        tune(&r);
         power_init(&p);
         disk_weaken(how->weak);
         for (uint32_t k = 0; k < CHAIN && i < rounds; k++, i++)
             one_round(&p, &r, how, strict);
         if (strict)
             assert_true(disk_compare());
-        power_deinit(&p);
+        power_deinit(&p, strict);
         sum.cuts += p.cuts;
         sum.kills += p.kills;
         sum.acked += p.acked;

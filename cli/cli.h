@@ -51,6 +51,7 @@ int cli_fail(const struct err *err);
 int cli_top(int argc, char **argv);
 int cli_flame(int argc, char **argv);
 int cli_check(int argc, char **argv);
+int cli_store(int argc, char **argv);
 int cli_diff(int argc, char **argv);
 
 /* ---- client.c ------------------------------------------------------------------------------ */

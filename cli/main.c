@@ -16,6 +16,7 @@ static const struct {
     {"flame", cli_flame, "a flame graph to a file: folded stacks, SVG, pprof, speedscope"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
     {"check", cli_check, "is a data directory sound? needs no server"},
+    {"store", cli_store, "parts, sizes and rows of a data directory"},
 };
 
 static void help(FILE *to)

@@ -254,7 +254,7 @@ static int on_part(void *ctx, const struct part_info *x, struct err *err)
     if (x->generation >= r->next_part) /* of a rebuilt catalog ids are new, generations are not */
         r->next_part = x->generation + UINT64_C(1);
     if (x->state == PART_GONE)
-        return on_gone(r->s, x, err);
+        return r->s->conf.read_only ? 0 : on_gone(r->s, x, err);
     if (x->state == PART_QUARANTINED || !has_size(r->s, x))
         return note_bad(r, x, err);
     if (!is_there(r->s, x->name)) {
@@ -305,6 +305,8 @@ static int open_catalog(struct recovery *r, struct catalog **ret, struct err *er
     int out = -EROFS;
 
     *ret = NULL;
+    if (s->conf.read_only)
+        return open_read_catalog(s, ret, err);
     if (atomic_load(&s->state) != STORE_READ_ONLY)
         out = catalog_open(s->dir, store_tuning.vfs, store_now(s), ret, &why);
     if (out == CATALOG_REBUILT)
@@ -344,7 +346,8 @@ static int load_catalog(struct recovery *r, struct err *err)
     if (out < 0)
         return out;
     s->cat_names = names_snap(&s->names);
-    if (s->catalog) /* else it may be a commit that does not last: no journal may go */
+    if (s->catalog ||
+        s->conf.read_only) /* else it may be a commit that does not last: no journal may go */
         atomic_store(&s->sealed_lsn, s->cat.sealed_lsn);
     r->next_part = s->cat.next_part > r->next_part ? s->cat.next_part : r->next_part;
     atomic_store(&s->next_part, r->next_part ? r->next_part : 1);
@@ -430,7 +433,15 @@ static int open_epoch(struct recovery *r, struct err *err)
 {
     struct store *s = r->s;
     struct err why = {};
-    int out = s->catalog ? epoch_open(s, r->epoch, r->epoch_t0, r->last_epoch + 1, &why) : -EROFS;
+    int out;
+
+    if (s->conf.read_only) {
+        out = open_read_epoch(s, r->epoch, r->last_epoch + 1, &why);
+        if (out == STORE_PARTIAL)
+            damaged(r, &why);
+        return out < 0 ? err_set(err, out, "%s", why.msg) : 0;
+    }
+    out = s->catalog ? epoch_open(s, r->epoch, r->epoch_t0, r->last_epoch + 1, &why) : -EROFS;
 
     if (out == STORE_PARTIAL)
         damaged(r, &why);
@@ -479,7 +490,8 @@ static int open_all(struct recovery *r, struct err *err)
 {
     struct store *s = r->s;
 
-    TRY(lock(s, err));
+    if (!s->conf.read_only)
+        TRY(lock(s, err));
     if (atomic_load(&s->state) == STORE_OK)
         make_dirs(s);
     if (atomic_load(&s->state) == STORE_OK)
@@ -519,7 +531,7 @@ int recover(struct store *s, struct err *err)
         (void)part_unref(r.part.v[i]); /* the list has them */
     free(r.part.v);
     free(r.bad);
-    if (out == 0)
+    if (out == 0 && !s->conf.read_only)
         out = open_journals(s, &f, err);
     s->started_ns = mono_now().v - begin.v;
     log_event(LOG_DEBUG, "store_opened", LOG_I("ms", s->started_ns / NS_PER_MS),

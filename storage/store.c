@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "storage/db_private.h"
 #include "storage/scan_cache_private.h"
 #include "storage/seal_private.h"
 
@@ -118,7 +119,7 @@ static int open_dir(struct store *s, struct err *err)
         s->journal_dir = NULL;
         return err_set(err, -ENOMEM, "memory is short");
     }
-    if (mkdir(s->dir, 0700) != 0 && errno != EEXIST)
+    if (!s->conf.read_only && mkdir(s->dir, 0700) != 0 && errno != EEXIST)
         return err_set(err, -errno, "%s: cannot be made: %m", s->dir);
     s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0)
@@ -193,7 +194,8 @@ static int start(struct store *s, struct err *err)
     pool_count_in(&s->names.pool, &s->mem_used);
     TRY(open_dir(s, err));
     TRY_OUTCOME(r, recover(s, err));
-    TRY(commit_start(s, r == 0 ? err : NULL));
+    if (!s->conf.read_only)
+        TRY(commit_start(s, r == 0 ? err : NULL));
     return r;
 }
 
@@ -202,9 +204,9 @@ int store_open(const struct store_conf *conf, struct store **ret, struct err *er
     struct store *s;
     int r;
 
-    if (conf->read_only)
-        return err_set(err, -ENOTSUP, "%s: there are no sealed parts to read", conf->dir);
-    assert(conf->decode);
+    assert(conf->decode || conf->read_only);
+    if (!conf->read_only)
+        db_log_version();
     s = mem_fail_now() ? NULL : calloc(1, sizeof *s);
     if (!s)
         return err_set(err, -ENOMEM, "memory is short");
@@ -213,8 +215,8 @@ int store_open(const struct store_conf *conf, struct store **ret, struct err *er
     s->conf = *conf;
     set_defaults(&s->conf);
     init_locks(s);
-    atomic_store(&s->state, STORE_OK);
-    atomic_store(&s->state_why, "");
+    atomic_store(&s->state, conf->read_only ? STORE_READ_ONLY : STORE_OK);
+    atomic_store(&s->state_why, conf->read_only ? "opened for reading alone" : "");
     if (getrandom(&s->seed, sizeof s->seed, 0) != (ssize_t)sizeof s->seed)
         s->seed = (uint64_t)mono_now().v;
     identity_init(&s->identity, s->seed);
@@ -224,7 +226,8 @@ int store_open(const struct store_conf *conf, struct store **ret, struct err *er
     s->conf.decode = NULL;
     s->conf.dir = s->dir;
     if (r < 0) {
-        commit_stop(s);
+        if (!s->conf.read_only)
+            commit_stop(s);
         (void)free_store(s);
         return r;
     }
@@ -243,7 +246,8 @@ struct store *store_close(struct store *s)
     while (s->open_appends > 0)
         cond_wait(&s->idle, &s->admit);
     mutex_unlock(&s->admit);
-    commit_stop(s);
+    if (!s->conf.read_only)
+        commit_stop(s);
     assert(s->names.pool.readers == 0);
     s->magic = 0;
     return free_store(s);

@@ -75,7 +75,46 @@ class StoreFiles(unittest.TestCase):
         self.assertEqual(r.returncode, 1)
         self.assertIn(out["findings"][0]["what"], r.stdout)
 
+    def rows(self, folder):
+        """Lines of all blocks of all parts."""
+        lines = []
+        for part in json.loads(run("store", "ls", "--json", folder).stdout):
+            for block in range(1, part["blocks"] + 1):
+                r = run("store", "cat", folder, str(part["id"]), str(block))
+                self.assertEqual(r.returncode, 0, r.stderr)
+                lines += [line.split("\t") for line in r.stdout.splitlines()[1:]]
+        return lines
+
+    def test_store(self):
+        with Server() as s:
+            self.fill(s, 20)
+            r = run("store", "ls", s.dir)  # nothing is sealed yet
+            self.assertEqual(r.returncode, 0, r.stderr)
+            s.stop()
+            parts = json.loads(run("store", "ls", "--json", s.dir).stdout)
+            self.assertEqual(sum(p["rows"] for p in parts), 20 * 50)
+            r = run("store", "ls", s.dir)
+            self.assertIn("1,000 rows", r.stdout)
+            self.assertIn(parts[0]["file"], r.stdout)
+            lines = self.rows(s.dir)
+            self.assertEqual(len(lines), 1000)
+            self.assertEqual(sum(int(x[6]) for x in lines), 20 * 50 * 2 * 10**7)
+            self.assertEqual(len({x[7] for x in lines}), 5 * 50)
+            self.assertIn("main 3;leaf 17", {x[7] for x in lines})
+            sizes = {x["what"]: x for x in json.loads(run("store", "stats", "--json",
+                                                          s.dir).stdout)}
+            self.assertEqual(sizes["part files"]["stored"], sum(p["bytes"] for p in parts))
+            self.assertEqual(sizes["dict node"]["n"], 3 * (5 + 5 * 50))
+            r = run("store", "cat", s.dir, "1", "999")
+            self.assertEqual(r.returncode, 2)
+            self.assertIn("no block 999", r.stderr)
+
     def test_usage(self):
+        for arguments in ([], ["ls"], ["ls", "/nonexistent"], ["rm", "/tmp"], ["cat", "/tmp", "1"],
+                          ["stats", "/tmp", "1"]):
+            r = run("store", *arguments)
+            self.assertEqual(r.returncode, 2, arguments)
+            self.assertNotEqual(r.stderr, "")
         for arguments in ([], ["/nonexistent"], ["/tmp", "/tmp"], ["--quick", "--deep", "/tmp"]):
             r = run("check", *arguments)
             self.assertEqual(r.returncode, 2, arguments)

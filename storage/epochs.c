@@ -10,6 +10,7 @@
 
 #define EPOCH_NS     (7 * 86400 * NS_PER_S)
 #define EPOCH_FRAMES (UINT32_C(1) << 24)
+#define BEFORE_NS    (60 * NS_PER_S) /* an append does not take so long */
 
 static bool must_turn(const struct store *s)
 {
@@ -98,9 +99,16 @@ void epoch_turned(struct store *s)
     keep(s, s->epoch);
     mutex_unlock(&s->epochs);
     epoch_unref(s->epoch);
+    s->turned = mono_now();
     s->epoch = s->next_epoch;
     s->next_epoch = NULL;
     s->next_dict = NULL;
+}
+
+void epoch_settle(struct store *s)
+{
+    if (mono_now().v - s->turned.v >= BEFORE_NS)
+        epoch_forget(s->epoch);
 }
 
 /* ---- older ones ---------------------------------------------------------------------------- */

@@ -89,6 +89,7 @@ struct store {
     struct dictfile *dict, *next_dict;
     struct epoch *epoch, *next_epoch; /* counted; next_epoch: of a turn that is not sealed yet */
     real_ns epoch_t0;
+    mono_ns turned;         /* when it became the current one */
     struct part_info *gone; /* rows of the catalog that go */
     uint32_t n_gone;
     struct part_info *doubt; /* files that a failed commit named */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A writer is killed in the middle of its work, again and again. It notes in a side file what was
- * acknowledged. Opened again, the store holds all of that, and after everything was sent once more
- * each batch counts exactly once.
+ * A writer is killed in the middle of its work, again and again, while it seals all the time. It
+ * notes in a side file what was acknowledged. Opened again, the store holds all of that, and after
+ * everything was sent once more each batch counts exactly once.
  *
  * SIGKILL leaves the page cache alone: this tests the order of steps, not the syncing.
  */
@@ -13,9 +13,8 @@
 
 #include "tests/unit/test_storage_lib.h"
 
-#define SEED   20261130u
-#define ROUNDS 10u
-#define BATCH  200u /* most of a round */
+#define SEED  20261130u
+#define BATCH 200u /* most of a round */
 
 struct writer {
     int side;
@@ -138,20 +137,34 @@ static void wait_for_size(int fd)
     }
 }
 
+/* STRATA_ROUNDS: more of them. */
+static uint64_t rounds(void)
+{
+    const char *text = getenv("STRATA_ROUNDS"); // NOLINT(concurrency-mt-unsafe)
+    uint64_t n = 12;
+
+    if (text)
+        assert_true(str_u64(str_c(text), &n));
+    return n;
+}
+
 static void test_kills(void **state)
 {
+    const uint64_t n = rounds();
     struct fixture f;
     struct rnd r = {SEED};
-    uint32_t acknowledged = 0;
+    uint64_t acknowledged = 0;
     char path[128];
 
     (void)state;
     print_message("seed %u\n", SEED);
     store_tuning.rotate_bytes = 8 * 50;
     fixture_init(&f);
+    store_tuning.seal_asked = false;
+    store_tuning.seal_ns = 8 * MS;
     (void)snprintf(path, sizeof path, "%s/side", f.dir);
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        uint64_t first = 1 + (uint64_t)i * BATCH;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t first = 1 + i * BATCH;
         int side = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600), status;
         pid_t pid;
 
@@ -171,9 +184,11 @@ static void test_kills(void **state)
         f.s = store_close(f.s);
         (void)close(side);
     }
-    print_message("%u acknowledged before %u kills, 0 lost, 0 doubled\n", acknowledged, ROUNDS);
+    print_message("%llu acknowledged before %llu kills, 0 lost, 0 doubled\n",
+                  (unsigned long long)acknowledged, (unsigned long long)n);
     assert_true(acknowledged > 0);
     fixture_deinit(&f);
+    store_tuning = (struct store_tuning){};
 }
 
 int main(void)

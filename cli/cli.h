@@ -39,7 +39,8 @@ struct cli_ask {
 
 /* argp keys of the shared options, for a verb's own argp to hand over as a child. */
 struct argp;
-extern const struct argp cli_ask_argp; /* input: struct cli_ask * */
+extern const struct argp cli_ask_argp;    /* input: struct cli_ask * */
+extern const struct argp cli_server_argp; /* the same without what is asked for */
 
 /* Defaults from the environment. */
 void cli_ask_init(struct cli_ask *a);
@@ -53,6 +54,7 @@ int cli_flame(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_store(int argc, char **argv);
 int cli_diff(int argc, char **argv);
+int cli_backup(int argc, char **argv);
 
 /* ---- client.c ------------------------------------------------------------------------------ */
 
@@ -74,3 +76,6 @@ void cli_params_shape(struct buf *query, const struct cli_ask *a);
  */
 [[nodiscard]] int cli_get(const struct cli_server *s, const char *path, const struct buf *query,
                           struct buf *out, struct err *err);
+/* The same by POST, without a body: asks the server to do something, for as long as it takes. */
+[[nodiscard]] int cli_post(const struct cli_server *s, const char *path, const struct buf *query,
+                           struct buf *out, struct err *err);

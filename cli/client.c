@@ -17,6 +17,7 @@ enum {
     TOKEN_MAX = 1024,
     CONNECT_S = 5,
     ANSWER_S = 150, /* longer than the longest query */
+    WORK_S = 3600,  /* of what the server does for as long as it takes */
     ERROR_MAX = 64 << 10,
 };
 
@@ -32,6 +33,14 @@ enum {
     OPT_NAMES,
 };
 
+#define SERVER_OPTIONS                                                                             \
+    {"json", OPT_JSON, NULL, 0, "print the server's answer as it is", 0},                          \
+        {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER, else http://127.0.0.1:4040", 0}, \
+    {                                                                                              \
+        "token-file", OPT_TOKEN_FILE, "FILE", 0,                                                   \
+            "file with the token, mode 0600; default: STRATA_TOKEN_FILE", 0                        \
+    }
+
 static const struct argp_option options[] = {
     {"query", 'q', "SELECTOR", 0, "what to read: TYPE{label=\"value\", ...}; default cpu", 0},
     {"from", OPT_FROM, "TIME", 0, "begin: RFC 3339, now-15m, or 1764417600s; default now-1h", 0},
@@ -42,12 +51,10 @@ static const struct argp_option options[] = {
      "this order",
      0},
     {"names", OPT_NAMES, "full|short", 0, "short hides template arguments; default full", 0},
-    {"json", OPT_JSON, NULL, 0, "print the server's answer as it is", 0},
-    {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER, else http://127.0.0.1:4040", 0},
-    {"token-file", OPT_TOKEN_FILE, "FILE", 0,
-     "file with the token, mode 0600; default: STRATA_TOKEN_FILE", 0},
+    SERVER_OPTIONS,
     {},
 };
+static const struct argp_option server_options[] = {SERVER_OPTIONS, {}};
 
 // NOLINTBEGIN(concurrency-mt-unsafe,readability-non-const-parameter): argp, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -92,6 +99,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 // NOLINTEND(concurrency-mt-unsafe,readability-non-const-parameter)
 
 const struct argp cli_ask_argp = {.options = options, .parser = parse};
+const struct argp cli_server_argp = {.options = server_options, .parser = parse};
 
 void cli_ask_init(struct cli_ask *a)
 {
@@ -242,8 +250,9 @@ static int network_failed(CURLcode c, const char *url, const struct buf *out, st
     return err_set(err, -EIO, "%s: %s", url, curl_easy_strerror(c));
 }
 
-static int perform(CURL *curl, const struct cli_server *s, const char *url, struct buf *out,
-                   struct err *err)
+/* post: what the server does may take as long as it likes. */
+static int perform(CURL *curl, const struct cli_server *s, const char *url, bool post,
+                   struct buf *out, struct err *err)
 {
     struct curl_slist *headers = NULL;
     char auth[TOKEN_MAX + 32];
@@ -263,7 +272,11 @@ static int perform(CURL *curl, const struct cli_server *s, const char *url, stru
     (void)curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, "gzip");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)ANSWER_S);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, post ? (long)WORK_S : (long)ANSWER_S);
+    if (post) {
+        (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+    }
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
     c = curl_easy_perform(curl);
@@ -274,8 +287,8 @@ static int perform(CURL *curl, const struct cli_server *s, const char *url, stru
     return status == 200 ? 0 : answer_failed(status, buf_view(out), err);
 }
 
-int cli_get(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
-            struct err *err)
+static int ask(const struct cli_server *s, const char *path, const struct buf *query, bool post,
+               struct buf *out, struct err *err)
 {
     struct str base = str_c(s->url);
     CURL *curl = curl_easy_init();
@@ -294,8 +307,20 @@ int cli_get(const struct cli_server *s, const char *path, const struct buf *quer
     if (url.failed || query->failed)
         r = err_set(err, -E2BIG, "the question is too long");
     else
-        r = perform(curl, s, url.p, out, err);
+        r = perform(curl, s, url.p, post, out, err);
     curl_easy_cleanup(curl);
     buf_deinit(&url);
     return r;
+}
+
+int cli_get(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
+            struct err *err)
+{
+    return ask(s, path, query, false, out, err);
+}
+
+int cli_post(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
+             struct err *err)
+{
+    return ask(s, path, query, true, out, err);
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/api.h"
+#include "server/backup.h"
 #include "server/http.h"
 #include "server/ingest.h"
 #include "server/listen.h"
@@ -56,6 +57,7 @@ struct app {
     char *dir;
     struct store *_Atomic store;
     struct api *_Atomic api;
+    struct backup backup;
 };
 
 static const struct auth *auth_of(const struct app *a)
@@ -70,6 +72,13 @@ static void on_api(void *ctx, const struct msg_request *q, struct msg_reply *r)
     struct app *a = ctx;
 
     api_handle(atomic_load(&a->api), q, r);
+}
+
+static void on_backup(void *ctx, const struct msg_request *q, struct msg_reply *r)
+{
+    struct app *a = ctx;
+
+    backup_handle(&a->backup, atomic_load(&a->store), q, r);
 }
 
 static void on_static(void *ctx, const struct msg_request *q, struct msg_reply *r)
@@ -182,6 +191,13 @@ static const struct http_route routes[] = {
      .start = on_steps,
      .admit = on_steps_admit,
      .fail = on_steps_fail},
+    {.path = "/api/v1/backup",
+     .allow = "POST",
+     .role = AUTH_ADMIN,
+     .body = HTTP_FORM,
+     .run = HTTP_WORKER,
+     .needs_store = true,
+     .handle = on_backup},
     {.path = "/api/v1/*",
      .allow = "GET, HEAD, POST",
      .role = AUTH_READ,
@@ -450,6 +466,7 @@ int app_start(const struct app_conf *conf, struct app **ret, struct err *err)
     int r;
 
     a->conf = *conf;
+    a->backup.dir = conf->conf->backup_dir;
     a->at.fd = -1;
     r = start(a, err);
     if (r < 0)

@@ -84,6 +84,8 @@ const struct conf_opt srv_opts[] = {
 
     {"storage", "dir", CONF_STR, AT(dir), "/var/lib/strata", 0, 0,
      "data directory; created with mode 0700 if missing"},
+    {"storage", "backup_dir", CONF_STR, AT(backup_dir), "", 0, 0,
+     "directory below which backups are made, on the file system of storage.dir; empty: none"},
     {"storage", "min_free", CONF_SIZE, AT(min_free), "1GiB", 0, G(1 << 20),
      "space to leave free on the file system; below a quarter of it batches are refused"},
     {"storage", "max_unsealed", CONF_SIZE, AT(max_unsealed), "1GiB", M(1), G(1 << 20),

@@ -31,7 +31,7 @@ struct srv_conf {
     int64_t max_range_ns;
     uint64_t max_points, max_nodes, answer, form;
     /* [storage] */
-    char *dir;
+    char *dir, *backup_dir;
     uint64_t min_free, max_unsealed;
 };
 

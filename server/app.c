@@ -192,6 +192,7 @@ static const struct http_route routes[] = {
      .admit = on_steps_admit,
      .fail = on_steps_fail},
     {.path = "/api/v1/backup",
+     .param = "name",
      .allow = "POST",
      .role = AUTH_ADMIN,
      .body = HTTP_FORM,
@@ -236,7 +237,8 @@ void app_dump_routes(struct buf *out)
 {
     for (uint32_t i = 0; i < N_ROUTE; i++)
         if (routes[i].handle != on_api)
-            buf_printf(out, "%s %s\n", routes[i].allow, routes[i].path);
+            buf_printf(out, "%s %s%s%s\n", routes[i].allow, routes[i].path,
+                       routes[i].param ? " " : "", routes[i].param ? routes[i].param : "");
     api_dump_routes(out);
 }
 

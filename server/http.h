@@ -40,6 +40,7 @@ typedef void http_done_fn(void *done_ctx);
 
 struct http_route {
     const char *path;  /* exact; with a '*' at its end a prefix */
+    const char *param; /* names of its parameters, for --dump-routes; NULL: none, or its own list */
     const char *allow; /* methods as in the Allow header; GET brings HEAD */
     enum auth_role role;
     enum http_body body;

@@ -115,8 +115,8 @@ int db_config(sqlite3 *sq);
 [[nodiscard]] int db_has_wal(const char *path);
 /*
  * After -EBADMSG: is it damage, or a disk that does not give the bytes? SQLite says "malformed" for
- * both: EIO on read is SQLITE_IOERR_CORRUPTFS, and that becomes SQLITE_CORRUPT. 0: file and -wal can
- * be read, err is empty again; try once more. -EIO, -ENOMEM: no damage.
+ * both: EIO on read is SQLITE_IOERR_CORRUPTFS, and that becomes SQLITE_CORRUPT. 0: file and -wal
+ * can be read, err is empty again; try once more. -EIO, -ENOMEM: no damage.
  */
 [[nodiscard]] int db_look_again(const char *path, const char *name, struct err *err);
 [[nodiscard]] int db_check_magic(const char *path, const char *name, struct err *err);

@@ -159,6 +159,9 @@ static void test_kills(void **state)
     (void)state;
     print_message("seed %u\n", SEED);
     store_tuning.rotate_bytes = 8 * 50;
+    store_tuning.seal_bytes = 100000; /* in a round several times */
+    store_tuning.compact_ns = 1;
+    store_tuning.compact_look_ns = 20 * NS_PER_MS;
     fixture_init(&f);
     store_tuning.seal_asked = false;
     store_tuning.seal_ns = 8 * MS;

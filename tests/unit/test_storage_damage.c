@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/map.h"
+#include "storage/compact_private.h"
 #include "tests/unit/test_storage_lib.h"
 
 #define BATCHES 48u
@@ -513,6 +514,7 @@ static struct store *open_store(const struct world *w, const char *dir, int *ret
 
 static void world_init(struct world *w)
 {
+    struct store_stats st;
     struct err err = {};
     struct store *s;
     int r;
@@ -528,6 +530,7 @@ static void world_init(struct world *w)
         .decode = decode_sent, .min_free = 1, .workers = 1, .now = now_of, .now_ctx = w};
     store_tuning.rotate_bytes = 8 * 5;
     store_tuning.rotate_waits = true;
+    store_tuning.compact_asked = true;
     for (uint32_t i = 0; i < TYPES; i++)
         map_init(&want_stack[i], 0);
     for (uint64_t i = 0; i < BATCHES; i++) {
@@ -540,7 +543,11 @@ static void world_init(struct world *w)
         assert_int_equal(append(s, i), 0);
         if (i % 16 == 11) /* three times: the last batches stay in the journal */
             assert_ok(store_seal(s, &err), &err);
+        if (i == 27) /* two parts are one, the third comes behind it */
+            assert_ok(compact_all(s, &err), &err);
     }
+    store_stats(s, &st);
+    assert_true(st.seals == 3 && st.compactions == 1);
     assert_int_equal(compare(s), 0);
     copy_tree(w->sound, w->killed); /* nothing is being written: as a kill would leave it */
     s = store_close(s);

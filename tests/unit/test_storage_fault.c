@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The n-th call that writes, syncs, opens or reads fails, n = 1, 2, ... until a whole life of a
- * store passes: made, filled, closed, opened again, filled, asked, closed. Nothing is acknowledged
- * that is not there after a restart or a power cut; the next batch works, or the store is read-only
- * and says why. Then the same with the n-th allocation.
+ * store passes: made, filled, closed, opened again, filled, sealed, merged, asked, closed. Nothing
+ * is acknowledged that is not there after a restart or a power cut; the next batch works, or the
+ * store is read-only and says why. Then the same with the n-th allocation.
  *
  * Each 11th call, each 199th allocation; with STRATA_LONG=1 each call, each 7th allocation.
  */
 #include <stdatomic.h>
 #include <sys/stat.h>
 
+#include "storage/compact_private.h"
 #include "tests/lib/disk.h"
 #include "tests/lib/memory.h"
 #include "tests/unit/test_storage_lib.h"
@@ -27,7 +28,7 @@ struct life {
     uint32_t image;
     struct store_conf conf;
     struct store *s;
-    bool acked[BATCHES];
+    bool acked[BATCHES], merged;
 };
 
 static int decode_made(void *ctx, const struct store_entry *e, struct arena *arena,
@@ -153,7 +154,21 @@ static void seal_in_trouble(const struct life *l)
     assert_true(r == 0 || err.msg[0] != '\0');
 }
 
-/* Its first part is sealed at the close, the second when asked, the third stays in the journal. */
+static void compact_in_trouble(struct life *l)
+{
+    struct store_stats st;
+    struct err err = {};
+    int r = l->s ? compact_all(l->s, &err) : 0;
+
+    assert_true(r == 0 || err.msg[0] != '\0');
+    if (l->s) {
+        store_stats(l->s, &st);
+        l->merged = st.compactions > 0;
+    }
+}
+
+/* Its first part is sealed at the close, the second when asked, both become one, the third stays in
+ * the journal. */
 static void live(struct life *l)
 {
     open_in_trouble(l);
@@ -162,6 +177,7 @@ static void live(struct life *l)
     open_in_trouble(l);
     append_in_trouble(l, HALF, HALF / 2);
     seal_in_trouble(l);
+    compact_in_trouble(l);
     append_in_trouble(l, HALF + HALF / 2, HALF - HALF / 2);
     ask_in_trouble(l);
 }
@@ -226,6 +242,7 @@ static void tune(void)
     store_tuning.rotate_bytes = 8 * 4;
     store_tuning.rotate_waits = true;
     store_tuning.probe_ns = 10 * NS_PER_MS;
+    store_tuning.compact_asked = true;
 }
 
 static void io_loop(const char *what, uint32_t mask, uint64_t in_a_row, int code)
@@ -244,6 +261,8 @@ static void io_loop(const char *what, uint32_t mask, uint64_t in_a_row, int code
         if (hit > 0)
             go_on(&l);
         check_after(&l, n);
+        if (hit == 0)
+            assert_true(l.merged);
         life_deinit(&l);
         if (hit == 0)
             break;
@@ -296,6 +315,8 @@ static void memory_loop(const char *what, uint64_t in_a_row)
         if (hit > 0)
             go_on(&l);
         check_after(&l, n);
+        if (hit == 0)
+            assert_true(l.merged);
         life_deinit(&l);
         if (hit == 0)
             break;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Power cuts at random moments of appending, sealing, restarting and resending, on a disk that
- * loses what was not synced (tests/lib/disk.h); kills likewise, and a power cut soon after one.
- * What was acknowledged before is there, and after everything was sent again each batch counts
+ * Power cuts at random moments of appending, sealing, merging, restarting and resending, on a disk
+ * that loses what was not synced (tests/lib/disk.h); kills likewise, and a power cut soon after
+ * one. What was acknowledged before is there, and after everything was sent again each batch counts
  * once.
  *
  * Then the same with one guarantee taken away each time: it must lose, else these tests see
@@ -13,6 +13,7 @@
 #include <sqlite3.h>
 #include <stdatomic.h>
 
+#include "storage/compact_private.h"
 #include "tests/lib/disk.h"
 #include "tests/unit/test_storage_lib.h"
 
@@ -62,7 +63,7 @@ struct power {
     struct mutex mu;
     struct cond cond;
     uint32_t flight;
-    uint64_t lost, acked, cuts, kills;
+    uint64_t lost, acked, cuts, kills, seals, merges;
 };
 
 static real_ns now_of(void *ctx)
@@ -214,6 +215,8 @@ static void work(struct power *p, struct rnd *r)
             send_one(p, rnd_below(r, p->sent));
         if (rnd_below(r, 10) == 0)
             (void)store_seal(p->s, NULL);
+        if (rnd_below(r, 14) == 0)
+            (void)compact_all(p->s, NULL);
         if (rnd_below(r, 24) == 0) {
             wait_below(p, 1);
             p->s = store_close(p->s);
@@ -279,7 +282,12 @@ static void end(struct power *p, enum disk_keep keep, bool kill, uint64_t seed)
 {
     char path[80];
 
+    struct store_stats st;
+
     disk_stop();
+    store_stats(p->s, &st);
+    p->seals += st.seals;
+    p->merges += st.compactions;
     p->s = store_close(p->s);
     p->image++;
     image_path(p, path);
@@ -334,11 +342,14 @@ static void tune(struct rnd *r)
         .seal_asked = rnd_below(r, 3) == 0,
         .seal_bytes = rnd_below(r, 2) ? 0 : 20000,
         .epoch_ns = rnd_below(r, 2) ? 0 : 1800 * NS_PER_S,
+        .compact_asked = rnd_below(r, 2),
+        .compact_ns = 1,
+        .compact_look_ns = 3 * NS_PER_MS,
     };
 }
 
 struct result {
-    uint64_t cuts, kills, acked, lost;
+    uint64_t cuts, kills, acked, lost, seals, merges;
 };
 
 /* Not strict: until something was lost. */
@@ -368,11 +379,15 @@ static struct result run(const char *what, uint32_t rounds, const struct how *ho
         sum.kills += p.kills;
         sum.acked += p.acked;
         sum.lost += p.lost;
+        sum.seals += p.seals;
+        sum.merges += p.merges;
     }
-    print_message("%s: seed %llu, %llu cuts, %llu kills, %llu acknowledged, %llu lost\n", what,
-                  (unsigned long long)seed, (unsigned long long)sum.cuts,
-                  (unsigned long long)sum.kills, (unsigned long long)sum.acked,
-                  (unsigned long long)sum.lost);
+    print_message(
+        "%s: seed %llu, %llu cuts, %llu kills, %llu seals, %llu merges, %llu acknowledged, "
+        "%llu lost\n",
+        what, (unsigned long long)seed, (unsigned long long)sum.cuts, (unsigned long long)sum.kills,
+        (unsigned long long)sum.seals, (unsigned long long)sum.merges,
+        (unsigned long long)sum.acked, (unsigned long long)sum.lost);
     weaker_sqlite = false;
     store_tuning = (struct store_tuning){};
     return sum;
@@ -395,7 +410,7 @@ static void test_power_cuts(void **state)
     (void)state;
     r = run("as it is", rounds_or(30), &(struct how){}, true);
     assert_int_equal(r.lost, 0);
-    assert_true(r.acked > 0 && r.cuts > 0 && r.kills > 0);
+    assert_true(r.acked > 0 && r.cuts > 0 && r.kills > 0 && r.seals > 0 && r.merges > 0);
 }
 
 static void test_kill_then_cut(void **state)

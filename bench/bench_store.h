@@ -137,3 +137,9 @@ struct bench_bytes {
 };
 /* Sizes of the files below the store's folder. */
 struct bench_bytes bench_bytes(const struct bench *b);
+
+/* Parts that lie below it; open: those with a write-ahead log beside them. */
+struct bench_files {
+    uint32_t raw, minute, open;
+};
+struct bench_files bench_files(const struct bench *b);

@@ -55,6 +55,32 @@ struct bench_bytes bench_bytes(const struct bench *b)
     return found;
 }
 
+static struct bench_files parts;
+
+static int add_part(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    struct str s = str_from(str_c(path), found_skip);
+
+    (void)st, (void)ftw;
+    if (type != FTW_F || !str_starts(s, STR("shard/")))
+        return 0;
+    if (str_ends(s, STR("-wal")))
+        parts.open++;
+    else if (str_starts(s, STR("shard/minute/")))
+        parts.minute += str_ends(s, STR(".db"));
+    else
+        parts.raw += str_ends(s, STR(".db"));
+    return 0;
+}
+
+struct bench_files bench_files(const struct bench *b)
+{
+    parts = (struct bench_files){};
+    found_skip = strlen(b->dir) + 1;
+    (void)nftw(b->dir, add_part, 16, FTW_PHYS);
+    return parts;
+}
+
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;

@@ -57,7 +57,8 @@ static void add_local(struct digest *d, const struct local *l)
         add(d, &c->t, sizeof c->t);
         add(d, &c->at, sizeof c->at);
         add_text(d, l, c->why);
-        add_u64(d, (uint64_t)c->width << 32 | (uint64_t)c->state << 16 | c->basis << 1 | c->ended);
+        add_u64(d, (uint64_t)c->width << 32 | (uint64_t)c->state << 16 | (uint64_t)c->basis << 1 |
+                       c->ended);
         add(d,
             (uint64_t[]){(uint64_t)c->period, (uint64_t)c->jitter, (uint64_t)c->skew_ns,
                          c->expected, c->received},

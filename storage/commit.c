@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "storage/compact_private.h"
@@ -158,7 +157,7 @@ static void on_failure(struct store *s, int r)
 
     atomic_fetch_add(&s->commit_failures, 1);
     if (r == -ENOSPC) {
-        store_set_state(s, STORE_FULL, "no space left on the device");
+        space_full(s, "no space left on the device");
         return;
     }
     s->current_dead = true;
@@ -242,12 +241,16 @@ static void commit_group(struct store *s, struct append **group, size_t n)
     mutex_unlock(&s->apply_mu);
 }
 
-/* While full: does a commit pass, and is there room? */
+/* While full: does a commit pass, and is there room? A file of which all is in parts is given up,
+ * where another one is prepared. */
 static void probe(struct store *s)
 {
     struct err err = {};
+    bool sealed =
+        s->current && journal_rows(s->current) > 0 && s->acked_lsn <= atomic_load(&s->sealed_lsn);
 
-    if (!s->current && !take_next(s, false))
+    if ((!s->current || s->current_dead || sealed) && !take_next(s, false) &&
+        (!s->current || s->current_dead))
         return;
     if (journal_probe(s->current, &err) == 0 && atomic_load(&s->disk_free) >= s->conf.min_free)
         store_set_state(s, STORE_OK, "");
@@ -348,31 +351,6 @@ static void *apply_main(void *arg)
 
 /* ---- upkeep thread ------------------------------------------------------------------------- */
 
-static void look_at_space(struct store *s)
-{
-    enum store_state state = atomic_load(&s->state);
-    struct statvfs v;
-    uint64_t avail;
-
-    if (fstatvfs(s->dir_fd, &v) != 0)
-        return;
-    avail = (uint64_t)v.f_bavail * v.f_frsize;
-    atomic_store(&s->disk_free, avail);
-    if (state != STORE_OK && state != STORE_TIGHT)
-        return;
-    if (avail < s->conf.min_free / 4)
-        store_set_state(s, STORE_FULL, "less than a quarter of min_free is left on the device");
-    else if (avail < s->conf.min_free)
-        store_set_state(s, STORE_TIGHT, "less than min_free is left on the device");
-    else
-        store_set_state(s, STORE_OK, "");
-    if (atomic_load(&s->state) == STORE_FULL) {
-        mutex_lock(&s->admit);
-        cond_signal(&s->queued);
-        mutex_unlock(&s->admit);
-    }
-}
-
 static void prepare_next(struct store *s)
 {
     struct journal *j = NULL;
@@ -461,7 +439,7 @@ static void *upkeep_main(void *arg)
     for (;;) {
         bool need, stop;
 
-        look_at_space(s);
+        space_look(s);
         mutex_lock(&s->upkeep);
         if (!s->upkeep_stop && !to_remove(s) && !must_prepare(s)) {
             if (!cond_wait_for(&s->upkeep_cond, &s->upkeep, wait) && !s->next)

@@ -87,6 +87,12 @@ struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err);
 /* An older epoch, loaded on demand: one reference, the caller's. NULL: err says why. Any thread. */
 struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err);
 
+/* space.c */
+void space_look(struct store *s); /* st-upkeep, now and then */
+/* The state becomes FULL; the writer thread hears of it. Any thread, no lock held. */
+void space_full(struct store *s, const char *why);
+[[nodiscard]] int space_relieve(struct store *s, struct err *err); /* st-writer, while full */
+
 /* seal_rows.c: the parts of a frozen head. */
 struct seal_parts {
     uint32_t n, room;

@@ -37,6 +37,7 @@
 #define ROWS_MAX      1000000u
 #define DAY_NS        (86400 * NS_PER_S)
 #define MAX_UNSEALED  (UINT64_C(1) << 30)
+#define RESERVE       (UINT64_C(32) << 20)
 #define MIN_FREE      (UINT64_C(1) << 30)
 #define MEM_HEAD      (UINT64_C(1) << 30)
 #define MEM_QUERY     (UINT64_C(256) << 20)
@@ -73,6 +74,8 @@ static void set_defaults(struct store_conf *c)
         c->max_unsealed = MAX_UNSEALED;
     if (!c->min_free)
         c->min_free = MIN_FREE;
+    if (!c->reserve)
+        c->reserve = RESERVE;
     if (!c->mem_head)
         c->mem_head = MEM_HEAD;
     if (!c->mem_query)

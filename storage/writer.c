@@ -53,11 +53,19 @@ static void run(struct store *s, struct writer_job *job)
 /* A failure is not an error of the store: nothing is lost, and it is tried again. */
 static void seal_by_itself(struct store *s, mono_ns *retry)
 {
+    bool full = atomic_load(&s->state) == STORE_FULL;
     struct err err = {};
+    int r = 0;
 
-    if (mono_now().v < retry->v || !seal_due(s) || seal(s, &err) == 0)
+    if (mono_now().v < retry->v)
         return;
-    retry->v = mono_now().v + RETRY_NS;
+    if (full)
+        r = space_relieve(s, &err);
+    else if (seal_due(s))
+        r = seal(s, &err);
+    if (r == 0)
+        return;
+    retry->v = mono_now().v + (store_tuning.probe_ns ? store_tuning.probe_ns : RETRY_NS);
     log_event(LOG_DEBUG, "seal_failed", LOG_ERR(&err));
 }
 

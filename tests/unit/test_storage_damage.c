@@ -526,8 +526,12 @@ static void world_init(struct world *w)
     (void)snprintf(w->killed, sizeof w->killed, "%s/killed", w->top);
     (void)snprintf(w->work, sizeof w->work, "%s/work", w->top);
     arena_init(&w->a, (size_t)1 << 30);
-    w->conf = (struct store_conf){
-        .decode = decode_sent, .min_free = 1, .workers = 1, .now = now_of, .now_ctx = w};
+    w->conf = (struct store_conf){.decode = decode_sent,
+                                  .min_free = 1,
+                                  .reserve = 1,
+                                  .workers = 1,
+                                  .now = now_of,
+                                  .now_ctx = w};
     store_tuning.rotate_bytes = 8 * 5;
     store_tuning.rotate_waits = true;
     store_tuning.compact_asked = true;

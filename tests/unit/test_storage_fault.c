@@ -64,7 +64,8 @@ static void life_init(struct life *l)
 {
     char image[80];
 
-    *l = (struct life){.conf = {.decode = decode_made, .min_free = 1, .workers = 2, .now = now_of}};
+    *l = (struct life){
+        .conf = {.decode = decode_made, .min_free = 1, .reserve = 1, .workers = 2, .now = now_of}};
     (void)snprintf(l->top, sizeof l->top, "%s/strata_fault_XXXXXX", test_fast_dir());
     assert_non_null(mkdtemp(l->top));
     set_dir(l, image);

@@ -319,7 +319,8 @@ struct fixture {
     (void)snprintf(f->dir, sizeof f->dir, "%s/strata_test_XXXXXX", test_fast_dir());
     assert_non_null(mkdtemp(f->dir));
     arena_init(&f->a, (size_t)1 << 30);
-    f->conf = (struct store_conf){.dir = f->dir, .decode = gen_decode, .min_free = 1, .workers = 2};
+    f->conf = (struct store_conf){
+        .dir = f->dir, .decode = gen_decode, .min_free = 1, .reserve = 1, .workers = 2};
 }
 
 [[maybe_unused]] static void fixture_deinit(struct fixture *f)

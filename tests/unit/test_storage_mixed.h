@@ -182,7 +182,30 @@ static void gen_mixed(uint64_t seed, struct arena *a, struct batch *ret)
 }
 
 #define COUNTED (UINT64_C(2) << 32) /* seeds from here on: one row of that weight */
-static void gen_counted(uint64_t seed, struct arena *a, struct batch *ret);
+static void gen_counted(uint64_t seed, struct arena *a, struct batch *ret)
+{
+    struct mixed m = {.a = a, .t0 = T_BASE};
+    struct batch_stream *st = arena_array(a, struct batch_stream, 1);
+    int64_t *value = arena_array(a, int64_t, 1);
+    real_ns *t = arena_array(a, real_ns, 1);
+
+    *value = (int64_t)(seed - COUNTED);
+    t->v = T_BASE + *value * MS;
+    *ret = (struct batch){.id = {.agent = {9}, .boot = {5}, .seq = seed - COUNTED, .content = seed},
+                          .received = {T_BASE + HOUR}};
+    mixed_tables(&m, ret);
+    *st = (struct batch_stream){.type = PTYPE_OFFCPU,
+                                .kind = KIND_SUM,
+                                .width = 1,
+                                .covers = {{T_BASE}, {T_BASE + HOUR}},
+                                .state = SOURCE_OK,
+                                .basis = BASIS_EVERY,
+                                .expected = 1,
+                                .received = 1,
+                                .rows = {.n = 1, .t = t, .value = value}};
+    ret->n_stream = 1;
+    ret->stream = st;
+}
 
 static void make(uint64_t seed, struct arena *a, struct batch *ret)
 {
@@ -208,7 +231,7 @@ static int decode(void *ctx, const struct store_entry *e, struct arena *arena, s
     return batch_check(ret, err);
 }
 
-static int append(struct fixture *f, uint64_t seed)
+[[maybe_unused]] static int append(struct fixture *f, uint64_t seed)
 {
     struct err err = {};
     struct arena a;
@@ -227,7 +250,7 @@ static int append(struct fixture *f, uint64_t seed)
     return r;
 }
 
-static void seal_now(struct fixture *f)
+[[maybe_unused]] static void seal_now(struct fixture *f)
 {
     struct err err = {};
 
@@ -235,7 +258,7 @@ static void seal_now(struct fixture *f)
         fail_msg("store_seal: %s", err.msg);
 }
 
-static void begin(struct fixture *f)
+[[maybe_unused]] static void begin(struct fixture *f)
 {
     fixture_init(f);
     f->conf.decode = decode;

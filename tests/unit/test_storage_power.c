@@ -116,6 +116,7 @@ static void power_init(struct power *p)
     p->conf = (struct store_conf){.decode = decode_sent,
                                   .decode_ctx = p,
                                   .min_free = 1,
+                                  .reserve = 1,
                                   .workers = 1,
                                   .now = now_of,
                                   .now_ctx = p};

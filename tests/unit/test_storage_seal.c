@@ -149,31 +149,6 @@ static void test_compactor(void **state)
 
 /* ---- readers beside seals ------------------------------------------------------------------ */
 
-static void gen_counted(uint64_t seed, struct arena *a, struct batch *ret)
-{
-    struct mixed m = {.a = a, .t0 = T_BASE};
-    struct batch_stream *st = arena_array(a, struct batch_stream, 1);
-    int64_t *value = arena_array(a, int64_t, 1);
-    real_ns *t = arena_array(a, real_ns, 1);
-
-    *value = (int64_t)(seed - COUNTED);
-    t->v = T_BASE + *value * MS;
-    *ret = (struct batch){.id = {.agent = {9}, .boot = {5}, .seq = seed - COUNTED, .content = seed},
-                          .received = {T_BASE + HOUR}};
-    mixed_tables(&m, ret);
-    *st = (struct batch_stream){.type = PTYPE_OFFCPU,
-                                .kind = KIND_SUM,
-                                .width = 1,
-                                .covers = {{T_BASE}, {T_BASE + HOUR}},
-                                .state = SOURCE_OK,
-                                .basis = BASIS_EVERY,
-                                .expected = 1,
-                                .received = 1,
-                                .rows = {.n = 1, .t = t, .value = value}};
-    ret->n_stream = 1;
-    ret->stream = st;
-}
-
 struct reader {
     struct store *s;
     atomic_bool stop;

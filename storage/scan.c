@@ -111,6 +111,8 @@ static void work(struct scan *sc, uint32_t no)
     for (uint32_t i = 0; no == 0 && i < sc->n_gang; i++)
         scan_gang_end(sc, sc->task[i].gang);
     scan_reader_free(&w);
+    for (uint32_t i = 0; i < SCAN_OUTS; i++)
+        buf_deinit(&w.out[i]);
     table_deinit(&w.cell, &w.pool);
     table_deinit(&w.group, &w.pool);
     pool_deinit(&w.pool);

@@ -219,6 +219,18 @@ static bool is_zero(const struct scan_cell *c, uint32_t i)
 
 /* ---- the cache ----------------------------------------------------------------------------- */
 
+/* How many hold something. */
+static uint32_t count_used(const struct scan_cell *c)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; c->wide && i < c->n; i++)
+        n += !is_zero(c, i);
+    for (uint32_t i = 0; !c->wide && i < c->n; i++) /* no branch: which do is noise */
+        n += (c->sum[i].count | (uint64_t)c->sum[i].sum) != 0;
+    return n;
+}
+
 bool scan_cell_capture(struct scan_worker *w)
 {
     static const struct scan_cell key;
@@ -251,8 +263,7 @@ struct scan_cached *scan_cell_captured(struct scan_worker *w)
         map_deinit(&c->at);
         return NULL;
     }
-    for (uint32_t i = 0; i < c->n; i++)
-        n += !is_zero(c, i);
+    n = count_used(c);
     e = scan_cached_new(n);
     for (uint32_t i = 0; e && i < c->n; i++) {
         if (is_zero(c, i))
@@ -332,73 +343,112 @@ static int by_node(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Places of those that hold something, by node; *ret_n of them. */
-static uint32_t *order(struct scan_worker *w, const struct scan_cell *c, uint32_t *ret_n)
+/* Columns of a share, in memory of the worker that is used again: not cleared, one more of each. */
+struct columns {
+    uint32_t n;
+    uint32_t *node;
+    uint64_t *count;
+    int64_t *sum;
+    unit_i128 *wide;
+    double *var;
+};
+
+static void *room(struct scan_worker *w, enum scan_out which, size_t n, size_t size)
 {
-    uint32_t n = 0, k = 0, *at;
+    struct buf *b = &w->out[which];
+
+    buf_reset(b);
+    if (b->cap == 0)
+        buf_init(b, w->sc->mem_max);
+    return w->mem.used + n * size > w->sc->mem_max ? NULL : buf_reserve(b, (n + 1) * size);
+}
+
+static bool columns_new(struct scan_worker *w, const struct scan_cell *c, struct columns *ret)
+{
+    const uint32_t n = ret->n;
+
+    ret->node = room(w, SCAN_OUT_NODE, n, sizeof *ret->node);
+    ret->count = room(w, SCAN_OUT_COUNT, n, sizeof *ret->count);
+    if (c->wide)
+        ret->wide = room(w, SCAN_OUT_SUM, n, sizeof *ret->wide);
+    else
+        ret->sum = room(w, SCAN_OUT_SUM, n, sizeof *ret->sum);
+    if (c->var && !c->var_missing)
+        ret->var = room(w, SCAN_OUT_VAR, n, sizeof *ret->var);
+    return ret->node && ret->count && (ret->wide || ret->sum) &&
+           (ret->var || !c->var || c->var_missing);
+}
+
+static void take_dense(const struct scan_cell *c, struct columns *o)
+{
+    uint32_t k = 0;
+
+    for (uint32_t i = 0; i < c->n; i++) { /* one that is 0 is written over */
+        o->node[k] = i;
+        o->count[k] = c->sum[i].count;
+        o->sum[k] = c->sum[i].sum;
+        k += (c->sum[i].count | (uint64_t)c->sum[i].sum) != 0;
+    }
+}
+
+static void take(const struct scan_cell *c, uint32_t i, struct columns *o, uint32_t k)
+{
+    o->node[k] = c->dense ? i : c->node[i];
+    o->count[k] = c->wide ? c->wide[i].count : c->sum[i].count;
+    if (o->wide)
+        o->wide[k] = c->wide[i].sum;
+    else
+        o->sum[k] = c->sum[i].sum;
+    if (o->var)
+        o->var[k] = c->var[i];
+}
+
+/* By node. False: memory is short. */
+static bool take_all(struct scan_worker *w, const struct scan_cell *c, struct columns *o)
+{
+    uint32_t k = 0;
     uint64_t *v;
 
-    for (uint32_t i = 0; i < c->n; i++)
-        n += !is_zero(c, i);
-    *ret_n = n;
-    at = arena_array(&w->mem, uint32_t, n);
-    if (!at)
-        return NULL;
-    if (c->dense) {
-        for (uint32_t i = 0; k < n; i++) {
-            at[k] = i;
-            k += !is_zero(c, i);
-        }
-        return at;
+    if (c->dense && !c->wide && !o->var) {
+        take_dense(c, o);
+        return true;
     }
-    v = arena_array(&w->mem, uint64_t, n);
+    if (c->dense) {
+        for (uint32_t i = 0; i < c->n; i++)
+            if (!is_zero(c, i))
+                take(c, i, o, k++);
+        return true;
+    }
+    v = arena_array(&w->mem, uint64_t, o->n);
     for (uint32_t i = 0; v && i < c->n; i++)
         if (!is_zero(c, i))
             v[k++] = (uint64_t)c->node[i] << 32 | i;
-    if (v && n > 1)
-        qsort(v, n, sizeof *v, by_node);
-    for (uint32_t i = 0; v && i < n; i++)
-        at[i] = (uint32_t)v[i];
-    return v ? at : NULL;
+    if (v && o->n > 1)
+        qsort(v, o->n, sizeof *v, by_node);
+    for (uint32_t i = 0; v && i < o->n; i++)
+        take(c, (uint32_t)v[i], o, i);
+    return v != NULL;
 }
 
 static int emit(struct scan_worker *w, struct scan_cell *c)
 {
+    struct columns o = {.n = count_used(c)};
     struct store_share sh = {.trie = w->trie,
                              .side = c->side,
                              .group = c->group,
                              .bucket = c->bucket,
                              .count_unknown = c->count_unknown,
                              .den_ms = c->den};
-    uint32_t n;
-    const uint32_t *at = order(w, c, &n);
-    uint32_t *node = arena_array(&w->mem, uint32_t, n);
-    uint64_t *count = arena_array(&w->mem, uint64_t, n);
-    int64_t *sum = c->wide ? NULL : arena_array(&w->mem, int64_t, n);
-    unit_i128 *wide = c->wide ? arena_array(&w->mem, unit_i128, n) : NULL;
-    double *var = c->var && !c->var_missing ? arena_array(&w->mem, double, n) : NULL;
 
-    if (!at || !node || !count || (!sum && !wide) || (c->var && !c->var_missing && !var))
-        return short_of(w);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = at[i];
-
-        node[i] = c->dense ? k : c->node[k];
-        count[i] = wide ? c->wide[k].count : c->sum[k].count;
-        if (wide)
-            wide[i] = c->wide[k].sum;
-        else
-            sum[i] = c->sum[k].sum;
-        if (var)
-            var[i] = c->var[k];
-    }
-    if (n == 0)
+    if (o.n == 0)
         return 0;
-    sh.n = n;
-    sh.node = node;
-    sh.count = count;
-    sh.sum = (struct weights){.type = w->sc->type, .n = n, .v = sum, .wide = wide};
-    sh.var = var;
+    if (!columns_new(w, c, &o) || !take_all(w, c, &o))
+        return short_of(w);
+    sh.n = o.n;
+    sh.node = o.node;
+    sh.count = o.count;
+    sh.sum = (struct weights){.type = w->sc->type, .n = o.n, .v = o.sum, .wide = o.wide};
+    sh.var = o.var;
     return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
 }
 

@@ -145,6 +145,15 @@ struct scan_cell_ref {
 
 struct scan_reader;
 
+/* Columns of the share that is handed out. */
+enum scan_out {
+    SCAN_OUT_NODE,
+    SCAN_OUT_COUNT,
+    SCAN_OUT_SUM,
+    SCAN_OUT_VAR,
+    SCAN_OUTS,
+};
+
 struct scan_worker {
     struct scan *sc;
     uint32_t no;
@@ -154,7 +163,8 @@ struct scan_worker {
     uint32_t n_node;
     uint64_t rows; /* of the task */
     const uint64_t *nodes;
-    uint32_t source;            /* of the rows that are added */
+    uint32_t source; /* of the rows that are added */
+    struct buf out[SCAN_OUTS];
     struct table cell;          /* struct scan_cell_ref */
     struct scan_cell *last;     /* the one used before */
     struct table group;         /* cache of sc->group */

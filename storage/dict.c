@@ -286,7 +286,7 @@ bool dict_knows(const struct dict *d, uint64_t hash)
 /* ---- loading ------------------------------------------------------------------------------- */
 
 /* The hash that a sender gives the frame: made of what it says, not of our numbers. */
-static uint64_t frame_hash(const struct dict *d, uint32_t frame)
+uint64_t dict_frame_hash(const struct dict *d, uint32_t frame)
 {
     const struct dict_frame *f = TABLE(&d->frame, struct dict_frame, frame);
     const struct str str[] = {dict_str(d, f->name), dict_str(d, f->file), dict_str(d, f->bin)};
@@ -300,9 +300,9 @@ static uint64_t frame_hash(const struct dict *d, uint32_t frame)
     return batch_frame_hash(&b, 0);
 }
 
-uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame)
+uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t frame_hash)
 {
-    uint64_t hash = node_hash(VEC(&d->node, struct dict_node, parent)->hash, frame_hash(d, frame));
+    uint64_t hash = node_hash(VEC(&d->node, struct dict_node, parent)->hash, frame_hash);
     uint32_t g;
 
     if (TABLE(&d->frame, struct dict_frame, frame)->damaged)

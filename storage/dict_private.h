@@ -152,7 +152,9 @@ bool dict_holds(const struct dict *d, uint64_t hash); /* whatever it means */
  * below the g `parent`, found or made again with its hash, is what dict_trie_load() is told. Older
  * epochs, that nothing is added to: g 0, no maps. UINT32_MAX, false: memory is short.
  */
-uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame);
+uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t frame_hash);
+/* As senders compute it (batch_frame_hash): for dict_load_node(), once per frame. */
+uint64_t dict_frame_hash(const struct dict *d, uint32_t frame);
 [[nodiscard]] bool dict_trie_load(struct dict *d, struct dict_trie *t, uint32_t parent,
                                   uint32_t frame, uint32_t g);
 

@@ -27,6 +27,7 @@ struct loader {
     uint64_t fold, chunks, n_lost;
     struct err *err; /* of the first damage */
     uint32_t lost_frame;
+    uint64_t *hash;   /* by frame of the file; with DICTFILE_APPEND */
     struct str *text; /* working memory, DICTFILE_CHUNK */
     struct dict_place *place;
 };
@@ -377,6 +378,24 @@ static uint32_t lost_frame(struct loader *l)
     return l->lost_frame ? l->lost_frame : NONE;
 }
 
+/* Hashes of all frames: many nodes have the same one. */
+static int hash_frames(struct loader *l, struct err *err)
+{
+    if (l->how != DICTFILE_APPEND)
+        return 0;
+    l->hash = mem_fail_now() ? NULL : malloc(((size_t)l->f->n_frame + 1) * sizeof *l->hash);
+    if (!l->hash)
+        return no_memory(l, err);
+    for (uint32_t i = 1; i < l->f->n_frame; i++)
+        l->hash[i] = dict_frame_hash(l->d, i);
+    return 0;
+}
+
+static uint64_t hash_of(const struct loader *l, uint32_t frame)
+{
+    return frame < l->f->n_frame ? l->hash[frame] : dict_frame_hash(l->d, frame);
+}
+
 /* Frame of a node by its place in the list; that of what is lost where it leads nowhere. */
 static uint32_t frame_at(struct loader *l, const struct trie_load *t, uint32_t place, bool damaged)
 {
@@ -411,7 +430,7 @@ static int take_nodes(struct loader *l, void *ctx, struct str data, uint32_t fir
         }
         frame = frame_at(l, t, place[i], t->damaged[node]);
         if (maps && frame != NONE) {
-            t->g[node] = dict_load_node(l->d, t->g[t->parent[node]], frame);
+            t->g[node] = dict_load_node(l->d, t->g[t->parent[node]], frame, hash_of(l, frame));
             frame = t->g[node] == NONE ? NONE : frame;
         }
         if (frame == NONE ||
@@ -571,6 +590,7 @@ static int load(struct loader *l, struct err *err)
         return no_memory(l, err);
     TRY(prepare(l, err));
     TRY(load_shared(l, err));
+    TRY(hash_frames(l, err));
     TRY(load_tries(l, err));
     TRY(check_total(l, err));
     epoch_publish(e);
@@ -605,6 +625,7 @@ int dictfile_load(const char *dir, const char *vfs, enum dictfile_how how, struc
     (void)sqlite3_finalize(l.last);
     (void)sqlite3_finalize(l.next);
     free(l.text);
+    free(l.hash);
     free(l.place);
     if (r == 0 && l.n_lost > 0) {
         (void)err_set(err, -EBADMSG, "%s", first.msg);

@@ -33,7 +33,7 @@ static void make_dict(const char *dir)
             struct dict_frame key = {.kind = FRAME_OTHER,
                                      .name = text_id(&e->dict.text, (struct str){name, (size_t)n})};
             uint32_t frame = dict_frame_of(&e->dict, &key);
-            uint32_t g = dict_load_node(&e->dict, 0, frame);
+            uint32_t g = dict_load_node(&e->dict, 0, frame, dict_frame_hash(&e->dict, frame));
 
             assert_true(dict_trie_load(&e->dict, t, 0, frame, g));
         }

@@ -69,7 +69,8 @@ static void grow(struct grown *x, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t back = (uint32_t)(rnd(x) % 4 ? rnd(x) % 8 : rnd(x) % x->n_g);
         uint32_t parent = x->g[x->n_g - 1 - (back < x->n_g ? back : 0)];
-        uint32_t g = dict_load_node(d, parent, random_frame(x));
+        uint32_t frame = random_frame(x);
+        uint32_t g = dict_load_node(d, parent, frame, dict_frame_hash(d, frame));
         struct dict_trie *t = epoch_trie(x->e, 1 + (uint32_t)(rnd(x) % x->n_svc));
         bool folded = false;
 

@@ -28,7 +28,7 @@ export class ApiError extends Error {
   }
 }
 
-/** @typedef {Record<string, string|number|undefined>} Params */
+/** @typedef {Record<string, string|number|string[]|undefined>} Params  a list: the parameter several times */
 /** @typedef {{id:string, name:string, unit:string, kind:string}} Type */
 
 let running = 0;
@@ -43,7 +43,8 @@ export function whenUpdated(fn) {
 /** @param {string} path @param {Params} params */
 export function address(path, params) {
   const p = new URLSearchParams();
-  for (const [k, v] of Object.entries(params)) if (v !== undefined && v !== '') p.set(k, String(v));
+  for (const [k, v] of Object.entries(params))
+    for (const x of Array.isArray(v) ? v : [v]) if (x !== undefined && x !== '') p.append(k, String(x));
   return `${BASE}/api/v1${path}?${p}`;
 }
 
@@ -192,6 +193,11 @@ function range(a) {
   return { fromNs: text(r.from_ns), toNs: text(r.to_ns), from: ns(r.from_ns), to: ns(r.to_ns) };
 }
 
+/** What each filter did. @param {any} a */
+const filtered = (a) =>
+  list(a.filtered).map((/** @type {any} */ x) => ({ f: text(x.f), functions: num(x.functions) ?? 0, dropped: num(x.dropped) ?? 0 }));
+/** @typedef {ReturnType<typeof filtered>[number]} Filtered */
+
 /** GET /flamegraph. @param {Params} params @param {AbortSignal} signal */
 export async function flamegraph(params, signal) {
   const a = await get('/flamegraph', params, signal);
@@ -205,6 +211,7 @@ export async function flamegraph(params, signal) {
     total: a.total === null ? null : String(a.total),
     samples: num(a.samples),
     unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
+    filters: filtered(a),
     view: {
       root,
       found: a.view?.found !== false,

@@ -62,7 +62,7 @@ function originIn(c, f) {
 /**
  * @param {Context} c @param {number} n
  * @param {{total:number, places:number|null}|undefined} everywhere  of the function, from /top
- * @param {{copy: (name: string) => void, zoom: () => void}} act
+ * @param {{copy: (name: string) => void, zoom: () => void, menu: () => void}} act
  */
 export function inspector(c, n, everywhere, act) {
   const f = figures(c, n),
@@ -94,6 +94,7 @@ export function inspector(c, n, everywhere, act) {
     <div class="inspector-acts">
       <button class="button" type="button" ?disabled=${isAll || n === c.root} @click=${act.zoom}>Zoom</button>
       <button class="button" type="button" ?disabled=${isAll} @click=${() => act.copy(c.tree.funcs.name[fn] ?? '')}>Copy name</button>
+      <button class="button more" type="button" aria-haspopup="menu" title="Menu of the frame (.)" @click=${act.menu}>Menu</button>
     </div>`;
 }
 

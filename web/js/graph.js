@@ -18,6 +18,7 @@ const MAX_MAGNIFY = 4096;
  * @param {object} on
  * @param {(node: number) => void} on.zoom
  * @param {(node: number, list: number) => void} on.hover  -1: nothing under the pointer
+ * @param {(node: number, x: number, y: number) => void} [on.menu]  right click, client pixels
  * @param {(node: number, frames: number) => unknown} on.tip  a template; null: none
  */
 export function createGraph(on) {
@@ -317,6 +318,13 @@ export function createGraph(on) {
     const target = run ? tree.parent[n] : n; // a run of small frames opens its parent
     on.zoom(target);
   });
+  over.addEventListener('contextmenu', (e) => {
+    const b = at(e);
+    if (b < 0 || !tree || !on.menu) return;
+    e.preventDefault();
+    leave();
+    on.menu(list.count[b] > 0 ? tree.parent[list.node[b]] : list.node[b], e.clientX, e.clientY);
+  });
   over.addEventListener('pointerleave', leave);
   el.addEventListener(
     'wheel',
@@ -446,6 +454,14 @@ export function createGraph(on) {
     /** Is the frame as wide as a pixel in this view? @param {number} n */
     drawn(n) {
       return tree !== null && (tree.total[n] / (x1 - x0)) * W >= 1;
+    },
+    /** Where a frame's lower left corner is, client pixels, inside what is seen. @param {number} n @returns {[number, number]} */
+    placeOf(n) {
+      const r = scroller.getBoundingClientRect();
+      if (!tree) return [r.left, r.top];
+      const x = ((tree.start[n] - x0) / (x1 - x0)) * scroller.clientWidth;
+      const y = (tree.depth[n] - tree.depth[root] + 1) * ROW_PX - scroller.scrollTop;
+      return [r.left + Math.max(0, Math.min(scroller.clientWidth, x)), r.top + Math.max(0, Math.min(r.height, y))];
     },
     /** Neighbour of the selected frame. @param {'up'|'down'|'left'|'right'} way */
     neighbour(way) {

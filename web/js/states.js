@@ -33,6 +33,7 @@ export function loading(seconds, cancel, blank) {
  * @property {() => void} last       go to the newest data
  * @property {() => void} recent     the last hour
  * @property {() => void} retry
+ * @property {() => void} clear     no filters
  * @property {() => void} widen
  */
 
@@ -96,7 +97,7 @@ export function empty(e, act) {
       s = {
         head: 'The filters removed everything',
         text: 'Samples exist here, and none of them passes.',
-        acts: button('Look again', act.retry),
+        acts: button('Clear the filters', act.clear),
       };
       break;
     case 'expired':

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /** One state object + subscribe. The state is what the URL says; nothing else is kept between views. */
-import { decode, encode } from './url.js';
+import { decode, encode, same } from './url.js';
 
 /** @type {import('./url.js').State} */ let state = decode(location.search);
 /** @typedef {(s: import('./url.js').State, changed: Set<string>) => void} Listener */
@@ -18,7 +18,7 @@ export const subscribe = (fn) => void listeners.push(fn);
  */
 export function set(patch, push = false) {
   const changed = new Set(
-    Object.keys(patch).filter((k) => /** @type {any} */ (patch)[k] !== /** @type {any} */ (state)[k]),
+    Object.keys(patch).filter((k) => !same(/** @type {any} */ (patch)[k], /** @type {any} */ (state)[k])),
   );
   if (!changed.size) return false;
   state = { ...state, ...patch, notices: [] };
@@ -32,7 +32,7 @@ addEventListener('popstate', () => {
   state = decode(location.search);
   const changed = new Set(
     Object.keys(state).filter(
-      (k) => k !== 'unknown' && k !== 'notices' && /** @type {any} */ (state)[k] !== /** @type {any} */ (old)[k],
+      (k) => k !== 'unknown' && k !== 'notices' && !same(/** @type {any} */ (state)[k], /** @type {any} */ (old)[k]),
     ),
   );
   for (const fn of listeners) fn(state, changed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /** State <-> query string. Pure. Defaults are left out, order is fixed, unknown keys survive. */
+import { parseFilter } from './filters.js';
 import { toMs } from './time.js';
 
 /** Key -> default. The order is the order in the URL. */
@@ -7,6 +8,7 @@ export const DEFAULTS = /** @type {const} */ ({
   q: 'cpu',
   from: 'now-1h',
   to: 'now',
+  f: /** @type {string[]} */ ([]),
   view: 'flame',
   color: 'origin',
   names: 'short',
@@ -24,14 +26,20 @@ const ALLOWED = /** @type {Record<string, string[]>} */ ({
 });
 const HASH = /^[0-9a-f]{16}$/;
 const LONGEST = 4096;
+const MOST = 16; // values of a key that can stand several times
 
-/** @typedef {{[K in keyof typeof DEFAULTS]: string} & {unknown:[string,string][], notices:string[]}} State */
+/** @typedef {'f'} Lists  keys that can stand several times */
+/** @typedef {{[K in Exclude<keyof typeof DEFAULTS, Lists>]: string} & {[K in Lists]: string[]} & {unknown:[string,string][], notices:string[]}} State */
+
+/** Are two values of a key the same? @param {string|string[]} a @param {string|string[]} b */
+export const same = (a, b) => a === b || (Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((x, i) => x === b[i]));
 
 /** @param {string} k @param {string} v */
 function valid(k, v) {
   const list = ALLOWED[k];
   if (list) return list.includes(v);
   if (k === 'z' || k === 'sel') return v === '' || HASH.test(v);
+  if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;
   if (k === 'from' || k === 'to') return !Number.isNaN(toMs(v, 0));
   return v.length <= LONGEST;
 }
@@ -42,7 +50,7 @@ export function decode(search) {
   for (const [k, v] of new URLSearchParams(search)) {
     if (!Object.hasOwn(DEFAULTS, k)) {
       if (k !== 'v') s.unknown.push([k, v]);
-    } else if (valid(k, v)) s[k] = v;
+    } else if (valid(k, v) && !(Array.isArray(s[k]) && s[k].length >= MOST)) s[k] = Array.isArray(s[k]) ? [...s[k], v] : v;
     else s.notices.push(`“${k}” in the link is not understood: default used`);
   }
   return s;
@@ -53,7 +61,8 @@ export function encode(s) {
   const p = new URLSearchParams([['v', '1']]);
   for (const [k, d] of Object.entries(DEFAULTS)) {
     const v = /** @type {any} */ (s)[k];
-    if (v !== d) p.set(k, v);
+    if (Array.isArray(v)) for (const x of v) p.append(k, x);
+    else if (v !== d) p.set(k, v);
   }
   for (const [k, v] of s.unknown) p.append(k, v);
   return `?${p}`;

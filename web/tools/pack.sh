@@ -56,8 +56,8 @@ for f in $files; do
   printf '/ui/%s/%s\t%s\t%s/%s\t%s\t%s\n' "$hash" "$f" "$type" "$hash" "$f" \
     "$(size "$tmp/$hash/$f")" "$(size "$tmp/$hash/$f.gz")" >>"$tmp/manifest.tsv"
   case $f in
-    # main.js is the page's own script; what the page does not import is not fetched ahead
-    js/main.js) ;;
+    # main.js is the page's own script; js/later/ is imported when it is wanted, uPlot by it
+    js/main.js | js/later/* | vendor/uplot/*) ;;
     *.js) preload="$preload<link rel=\"modulepreload\" href=\"@BASE@/ui/@HASH@/$f\">
 " ;;
   esac

@@ -8,6 +8,7 @@ import { cpus, loadavg } from 'node:os';
 import { after, before, beforeEach, test } from 'node:test';
 import { show } from '../../../web/js/safe.js';
 import * as answers from '../fixtures/answers.mjs';
+import { filterTree } from '../fixtures/filters.mjs';
 import { axeSource, launch, open } from './browser.mjs';
 import { serve } from './server.mjs';
 
@@ -183,6 +184,93 @@ test('search: exact share of the total, matches one after the other, cleared by 
   });
 });
 
+const PERIOD = 10_101_010;
+test('filters: from the menu and the keyboard, as chips in the URL, x % of y, removed by click and key, Back', async () => {
+  const whole = server.treeOf('3k'),
+    kept = filterTree(whole, ['keep:train_step'], PERIOD).tree.total[0];
+  const share = (v) => `${((v / whole.total[0]) * 100).toFixed(1)} %`;
+  const shownAs = async (page, v) => page.waitForFunction((want) => document.querySelector('.shown')?.textContent.replaceAll('\u202f', ' ').includes(want), `shown ${share(v)} of 3.90 core-h`);
+  const urls = (page) => page.evaluate(() => new URLSearchParams(location.search).getAll('f'));
+  await explore('', async (page) => {
+    assert.equal(await page.locator('.chip.filter').count(), 0);
+    const at = await place(page, 'train_step');
+    await page.mouse.click(at.x, at.y, { button: 'right' });
+    assert.match(await text(page, '.frame-menu'), /^train_step Zoom Enter Zoom out ⌫ Only stacks with it k/);
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'ZoomEnter');
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator('.frame-menu').isVisible(), false);
+    await page.keyboard.press('.');
+    await page.keyboard.press('ArrowDown');
+    assert.match(await page.evaluate(() => document.activeElement.textContent), /^Only stacks/, 'zooming out is off at the root');
+    await page.keyboard.press('Enter');
+    await shownAs(page, kept);
+    assert.deepEqual(await urls(page), ['keep:train_step']);
+    assert.match(await text(page, '.chip.filter'), /only ?train_step/);
+    assert.equal(await page.evaluate(() => window.strataGraph.tree.total[0]), kept);
+    assert.deepEqual(asked('/flamegraph').at(-1).params.getAll('f'), ['keep:train_step']);
+    assert.deepEqual(asked('/top').at(-1).params.getAll('f'), ['keep:train_step']);
+    assert.match(await text(page, '#crumbs'), new RegExp(`· ${share(kept)} of 3\\.90 core-h`), 'shares are of everything');
+    /* a second one by key: the selected frame is hidden */
+    await page.evaluate(() => window.strataGraph.select(0));
+    const inner = await place(page, 'gelu');
+    await page.mouse.click(inner.x, inner.y, { button: 'right' });
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('d');
+    const both = filterTree(whole, ['keep:train_step', 'drop:gelu'], PERIOD).tree.total[0];
+    assert.ok(both < kept);
+    await shownAs(page, both);
+    assert.deepEqual(await urls(page), ['keep:train_step', 'drop:gelu']);
+    const link = page.url();
+    await page.keyboard.press('R');
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 3);
+    assert.deepEqual(await urls(page), ['keep:train_step', 'drop:gelu', 'collapse:recursion']);
+    await page.locator('.chip-x').nth(2).focus();
+    await page.keyboard.press('Delete');
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 2);
+    assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^Remove the filter without gelu/);
+    await page.locator('.chip.filter .chip-x').first().click();
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 1);
+    assert.deepEqual(await urls(page), ['drop:gelu']);
+    await page.goBack();
+    await page.goBack();
+    await page.goBack();
+    await shownAs(page, both);
+    assert.equal(page.url(), link);
+    await page.goForward();
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 3);
+    await page.goto(link);
+    await page.waitForFunction(() => document.querySelector('.shown'));
+    await shownAs(page, both);
+    await page.locator('#filters button', { hasText: 'Clear' }).click();
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 0);
+    assert.deepEqual(await urls(page), []);
+  });
+});
+
+test('filters: to the matches of a search, a preset, a typed one; nothing left says so', async () => {
+  const whole = server.treeOf('3k');
+  await explore('?s=cuda', async (page) => {
+    await page.waitForFunction(() => / of total/.test(document.querySelector('#search-result')?.textContent ?? ''));
+    const share = (await text(page, '#search-result')).match(/([\d.]+ %) of total/)[1];
+    await page.locator('button', { hasText: 'Filter to matches' }).click();
+    await page.waitForFunction(() => document.querySelector('.shown'));
+    assert.ok((await text(page, '.shown')).startsWith(`shown ${share} of`), 'search and filter select the same samples');
+    await page.locator('#filters .chip.add').click();
+    await page.locator('.pick', { hasText: 'interpreter' }).click();
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 2);
+    await page.locator('#filters .chip.add').click();
+    await page.locator('#filter-text').fill('nonsense');
+    assert.equal(await page.locator('#filter-text').getAttribute('aria-invalid'), 'true');
+    await page.locator('#filter-text').fill('keep:no such function');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.body.dataset.state === 'empty');
+    assert.match(await text(page, '.state h2'), /filters removed everything/);
+    await page.locator('.state .button', { hasText: 'Clear the filters' }).click();
+    await page.waitForFunction(() => !document.body.dataset.state);
+    assert.equal(await page.evaluate(() => window.strataGraph.tree.total[0]), whole.total[0]);
+  });
+});
+
 test('search by regular expression is the server’s; its refusal stands at the field', async () => {
   await explore('?s=%2F%5Ecuda%2F', async (page) => {
     await page.waitForFunction(() => /functions/.test(document.querySelector('#search-result')?.textContent ?? ''));
@@ -260,7 +348,7 @@ test('time range: picks, a typed range, and what is wrong with it under its fiel
 test('selector: type, chips, a label added, text with the error at the place, the server’s refusal too', async () => {
   await explore('?q=cpu%7Bservice%3D%22rl-42%22%7D', async (page) => {
     assert.match(await text(page, '.chip.matcher'), /service ?= ?rl-42/);
-    await page.locator('.chip.add').click();
+    await page.locator('#selector .chip.add').click();
     await page.locator('.add-label input').nth(0).fill('host');
     await page.locator('.add-label input').nth(1).click();
     await page.waitForFunction(() => document.querySelectorAll('#label-values option').length === 4);
@@ -298,7 +386,7 @@ const EMPTY = {
   no_agent_in_range: [/No agent was running then/, /newest sample is from 2026-11-29 12:00:00/, 'Go to the newest data'],
   no_match: [/The selector matches nothing/, /host=~"gpu-0\[1-4\]".*gpu-11.*gpu-14/, 'Remove this matcher'],
   type_absent: [/cpu is not collected here/, /cpu.*offcpu/, 'Last 1 h'],
-  filtered_out: [/filters removed everything/, /none of them passes/, 'Look again'],
+  filtered_out: [/filters removed everything/, /none of them passes/, 'Clear the filters'],
   expired: [/Older than what is kept/, /before the oldest data/, 'Go to the newest data'],
   future: [/has not come yet/, /in the future/, 'Last 1 h'],
   zero: [/Sampled, and nothing ran/, /1 min of 1 min/, 'Twice the time'],
@@ -524,7 +612,7 @@ test('30 hostile names in every field do nothing and are shown as text', async (
       assert.equal(await page.locator('.tip-name').evaluate((e) => e.textContent), show(HOSTILE[i]));
     }
     await clickFrame(page, 1);
-    await page.locator('.chip.add').click();
+    await page.locator('#selector .chip.add').click();
     await settled(page);
     await page.keyboard.press('Escape');
     assert.equal(await page.evaluate(() => window.__pwn), undefined);
@@ -577,9 +665,11 @@ test('axe finds nothing, in every state and both themes', async () => {
     both: ['?view=both', null],
     table: ['?view=table', null],
     range: ['', (page) => page.locator('#range-button').click()],
-    label: ['', (page) => page.locator('.chip.add').click()],
+    label: ['', (page) => page.locator('#selector .chip.add').click()],
     export: ['', (page) => page.locator('button', { hasText: 'Export' }).click()],
     help: ['', (page) => page.keyboard.press('?')],
+    filters: ['?f=keep%3Atrain_step&f=collapse%3Arecursion', (page) => page.locator('#filters .chip.add').click()],
+    menu: ['', async (page) => { await page.locator('.a11y-tree').focus(); await page.keyboard.press('ArrowDown'); await page.keyboard.press('.'); }],
     'selector error': ['?q=cpu%7B', null],
     empty: ['', null, () => answers.empty('no_match', { matcher: 'host="x"' })],
     never: ['', null, () => answers.empty('never_ingested')],

@@ -148,7 +148,7 @@ test('pickers: types and labels that exist; a matcher that removes all is named,
     await page.locator('.chips button').first().click();
     await page.waitForFunction(() => !document.body.dataset.state);
     assert.match(await text(page, '#crumbs'), /8\.00 core-s/);
-    await page.locator('.chip.add').click();
+    await page.locator('#selector .chip.add').click();
     await page.waitForFunction(() => document.querySelectorAll('#label-names option').length >= 2);
     const names = await page.locator('#label-names option').evaluateAll((l) => l.map((o) => o.value));
     for (const n of ['host', 'service']) assert.ok(names.includes(n), `${n} in ${names}`);
@@ -168,7 +168,31 @@ test('exports carry the same total', async () => {
   assert.equal(folded.trim().split('\n').reduce((s, l) => s + Number(l.slice(l.lastIndexOf(' ') + 1)), 0), 8e9);
   await explore(`?${q}&${range}`, async (page) => {
     await page.locator('#options .button').click();
-    const href = await page.locator('.menu-panel a').first().getAttribute('href');
-    assert.equal(await (await fetch(url + href)).text(), folded);
+    const of = (name) => page.locator('.menu-panel a', { hasText: name }).getAttribute('href');
+    assert.equal(await (await fetch(url + (await of('Folded')))).text(), folded);
+    const scope = await (await fetch(url + (await of('speedscope')))).json();
+    assert.equal(scope.profiles[0].weights.reduce((s, w) => s + w, 0) * { nanoseconds: 1, milliseconds: 1e6, seconds: 1e9 }[scope.profiles[0].unit], 8e9);
+    const pprof = new Uint8Array(await (await fetch(url + (await of('pprof')))).arrayBuffer());
+    assert.deepEqual([...pprof.slice(0, 2)], [0x1f, 0x8b]);
+  });
+});
+
+test('filters: what the server keeps and takes away stands at the chips', async () => {
+  const q = new URLSearchParams({ q: 'cpu{service="demo"}', f: 'keep:beta' });
+  await explore(`?${q}&${range}`, async (page) => {
+    /* 160 under beta itself, 80 where it is a leaf */
+    assert.equal(await text(page, '.shown'), 'shown 30.0 % of 8.00 core-s');
+    assert.equal(await page.locator('.chip.filter').getAttribute('title').then((t) => t.replaceAll('\u202f', ' ')), '5.60 core-s taken away, 1 function matches');
+    await page.evaluate(() => window.strataGraph.select(0));
+    await page.locator('.a11y-tree').focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('m');
+    await page.waitForFunction(() => document.querySelectorAll('.chip.filter').length === 2);
+    await page.waitForFunction(() => !document.body.dataset.state && document.querySelector('.shown'));
+    const top = await page.evaluate(() => window.strataGraph.tree.funcs.name);
+    assert.ok(!top.includes('main') && top.includes('beta'), top.join());
+    await page.locator('.chip.filter .chip-x').first().click();
+    await page.waitForFunction(() => document.querySelector('.shown')?.textContent.includes('100'));
+    assert.equal(await text(page, '.shown'), 'shown 100 % of 8.00 core-s');
   });
 });

@@ -24,7 +24,7 @@ const treeOf = (size) => {
 };
 
 /** Parameters that each route knows: an unknown one is refused, as stratad refuses it. */
-const COMMON = ['q', 'from', 'to', 'agg', 'at', 'timeout'];
+const COMMON = ['q', 'from', 'to', 'agg', 'at', 'timeout', 'f'];
 const KNOWN = {
   '/flamegraph': [...COMMON, 'width', 'max_nodes', 'root', 'order', 'invert', 'match', 'hash'],
   '/top': [...COMMON, 'sort', 'key', 'match', 'any', 'limit', 'after'],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * Pictures for a person to look at: node tests/web/e2e/shots.mjs [OUT]   (default docs/img)
+ * Pictures for a person to look at: node tests/web/e2e/shots.mjs [OUT [NAMES]]   (default docs/img)
  * The four of the documentation, and with OUT given every other state in both themes beside them.
  */
 import { mkdirSync } from 'node:fs';
@@ -9,7 +9,8 @@ import * as answers from '../fixtures/answers.mjs';
 import { launch, open } from './browser.mjs';
 import { serve } from './server.mjs';
 
-const all = process.argv[2] !== undefined;
+const all = process.argv[2] !== undefined,
+  only = process.argv[3] ? new RegExp(process.argv[3]) : /./; // names of pictures
 const out = process.argv[2] ?? fileURLToPath(new URL('../../../docs/img', import.meta.url));
 mkdirSync(out, { recursive: true });
 const Q = '?q=cpu%7Bservice%3D%22rl-42%22%2C%20host%3D~%22gpu-1%5B1-4%5D%22%7D';
@@ -46,11 +47,14 @@ const DOCS = {
 const MORE = {
   'zoomed-light': ['light', Q, zoomed],
   'both-dark': ['dark', `${Q}&view=both`],
+  'filters-dark': ['dark', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
+  'menu-light': ['light', Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
+  'narrow-filters': ['light', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`, null, null, [390, 844]],
   'search-light': ['light', `${Q}&s=cuda`],
   'table-light': ['light', `${Q}&view=table&s=cuda`],
   'range-dark': ['dark', Q + RANGE, click('#range-button')],
   'range-light': ['light', Q + RANGE],
-  'label-light': ['light', Q, click('.chip.add')],
+  'label-light': ['light', Q, click('#selector .chip.add')],
   'export-light': ['light', Q, click('#options .button')],
   'selector-error': ['dark', '?q=cpu%7Bhost%3Dgpu%7D'],
   'empty-dark': ['dark', Q, null, noMatch],
@@ -68,7 +72,7 @@ const server = await serve(),
   browser = await launch();
 const error = () => server.error(422, { code: 'query_too_expensive', setting: 'query.memory', limit: 268435456, actual: 402653184, message: 'The query needs more than 256 MiB: 41,207 series match.' });
 const shots = all ? { ...DOCS, ...MORE, 'error-light': ['light', Q, null, error], 'error-dark': ['dark', Q, null, error] } : DOCS;
-for (const [name, [scheme, query, act, reply, [width, height] = [1440, 900]]] of Object.entries(shots)) {
+for (const [name, [scheme, query, act, reply, [width, height] = [1440, 900]]] of Object.entries(shots).filter(([n]) => only.test(n))) {
   server.reset();
   if (reply) server.state.say.set('/flamegraph', reply);
   const p = await open(browser, { scheme, width, height, expect: [/status of/] });

@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as fmt from '../../../web/js/fmt.js';
 import { parse as parsePrefs } from '../../../web/js/prefs.js';
+import { MOST, added, filterOf, filterOfSearch, keepsPaths, parseFilter } from '../../../web/js/filters.js';
+import { parsePattern } from '../../../web/js/search.js';
 import { safeUrl, show } from '../../../web/js/safe.js';
 import { SelectorError, parseSelector, writeSelector } from '../../../web/js/selector.js';
 import { fromField, moved, rangeText, span, toMs, toSpec } from '../../../web/js/time.js';
@@ -131,6 +133,7 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       q: text(),
       from: pick('now-1h', 'now-5m', '2026-11-29T13:00:00Z', '1795960800s'),
       to: pick('now', '2026-11-29T13:30:00Z'),
+      f: Array.from({ length: rnd(4) }, () => `${pick('keep', 'drop', 'merge', 'collapse', 'start')}:${pick('', 'fn=', 'bin=')}a${text()}`),
       view: pick('flame', 'both', 'table'),
       color: pick('origin', 'binary'),
       names: pick('short', 'full'),
@@ -146,15 +149,44 @@ test('10,000 random states: decode(encode(s)) = s', () => {
 });
 
 test('garbage URLs become the default, with a notice naming the key', () => {
-  for (const [k, v] of [['view', 'sandwich'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1']]) {
+  for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1']]) {
     const s = decode(`?${new URLSearchParams([[k, v]])}`);
-    assert.equal(s[k], DEFAULTS[k]);
+    assert.deepEqual(s[k], DEFAULTS[k]);
     assert.equal(s.notices.length, 1);
     assert.ok(s.notices[0].includes(k));
   }
   for (const bad of ['?%', '?%ff%fe', '?=&&&=', '?q', `?q=${'x'.repeat(9000)}`, '?__proto__=1&constructor=2']) assert.ok(decode(bad).q !== undefined);
   assert.equal(decode('?__proto__=1').unknown.length, 1);
   assert.equal(encode(decode('')), '?v=1');
+});
+
+test('filters: text and parts, of a frame, of a search', () => {
+  assert.deepEqual(parseFilter('merge:bin=/^libcuda/'), { verb: 'merge', scope: 'bin', pattern: '/^libcuda/' });
+  assert.deepEqual(parseFilter('keep:a:b=c\n'), { verb: 'keep', scope: '', pattern: 'a:b=c\n' });
+  for (const bad of ['', 'keep:', 'keep', 'only:x', 'Keep:x', 'keep:fn=']) assert.equal(parseFilter(bad)?.pattern ?? null, bad === 'keep:fn=' ? 'fn=' : null, bad);
+  const cases = [
+    ['keep', 'train_step', 'keep:train_step'],
+    ['drop', 'bin=x', 'drop:fn=bin=x'],
+    ['collapse', 'recursion', 'collapse:fn=recursion'],
+    ['keep', 'recursion', 'keep:recursion'],
+    ['start', '/etc/', 'start:fn=/^\\/etc\\/$/'],
+    ['merge', 'std::vector<int>::push_back', 'merge:std::vector<int>::push_back'],
+  ];
+  for (const [verb, name, want] of cases) {
+    assert.equal(filterOf(verb, name), want);
+    const { scope, pattern } = parseFilter(want);
+    const re = pattern.match(/^\/(.*)\/$/s);
+    assert.ok(re ? new RegExp(re[1]).test(name) : pattern === name && scope !== 'bin', want);
+  }
+  assert.equal(filterOfSearch(parsePattern('a.b(')), 'keep:/a\\.b\\(/i');
+  assert.equal(filterOfSearch(parsePattern('bin=libc')), 'keep:bin=/libc/i');
+  assert.equal(filterOfSearch(parsePattern('/^cuda/i')), 'keep:/^cuda/i');
+  assert.deepEqual(added(['keep:a'], 'keep:a'), ['keep:a']);
+  assert.equal(added(Array.from({ length: MOST }, (_, i) => `keep:${i}`), 'drop:x').length, MOST);
+  assert.deepEqual(['keep:a', 'drop:a', 'start:a', 'merge:a', 'collapse:recursion'].map(keepsPaths), [true, true, false, false, false]);
+  const many = decode(`?${new URLSearchParams(Array.from({ length: 20 }, (_, i) => ['f', `keep:${i}`]))}`);
+  assert.equal(many.f.length, 16);
+  assert.match(many.notices[0], /“f”/);
 });
 
 test('selectors: text and parts', () => {

@@ -8,51 +8,45 @@ import * as prefs from '../prefs.js';
 import * as store from '../store.js';
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { createA11yTree } from '../a11ytree.js';
-import { createChart } from '../chart.js';
 import { windowFor } from '../chartmath.js';
+import { crumbs as crumbLine } from '../crumbs.js';
 import { inspector, label, sentence, tip } from '../details.js';
-import { count, percent, total } from '../fmt.js';
+import { showEmpty } from '../emptystate.js';
+import { createFilterBar } from '../filterbar.js';
+import { added, filterOf, filterOfSearch, keepsPaths } from '../filters.js';
+import { count, percent } from '../fmt.js';
+import { createFrameMenu } from '../framemenu.js';
 import { createGraph } from '../graph.js';
 import { icon } from '../icons.js';
 import { helpDialog, listen } from '../keys.js';
-import { createMenu } from '../menu.js';
-import { ORIGIN_TEXT, ORIGINS, originOf } from '../origin.js';
+import { createLazyChart } from '../lazychart.js';
+import { createLive } from '../live.js';
+import { announce, copy, toast } from '../notify.js';
 import { qualityLine } from '../quality.js';
 import { createRangeMenu } from '../rangemenu.js';
-import { safeUrl, show } from '../safe.js';
+import { createRows } from '../rows.js';
+import { show } from '../safe.js';
+import { parsePattern } from '../search.js';
 import { createSearchBox } from '../searchbox.js';
 import { createSelectorBar } from '../selectorbar.js';
-import { parseSelector, trySelector, writeMatcher, writeSelector } from '../selector.js';
+import { trySelector, writeSelector } from '../selector.js';
 import * as states from '../states.js';
 import { createTable } from '../table.js';
-import { dateTime, isRelative, moved, rangeText, span, toMs, toSpec } from '../time.js';
-import { BadAnswer, findHash, hashOf, hiddenBelow, pathTo } from '../tree.js';
+import { isRelative, moved, rangeText, toMs, toSpec } from '../time.js';
+import { createToolbar } from '../toolbar.js';
+import { BadAnswer, findHash, hashOf, hiddenBelow } from '../tree.js';
 import { encode } from '../url.js';
 
 const LATE_MS = 150;
-const LIVE_MS = 5000;
-const LIVE_MOST_MS = 60_000;
 const SELECT_MS = 150; // holding an arrow key must not flood the history
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
-const ROWS = 200;
-const MATCH_ROWS = 2000;
 const POINTS = 600;
 const WORTH_ASKING = 0.01; // of a frame's value hidden below it
 const ANSWERS_KEPT = 8;
 
-const VIEWS = /** @type {const} */ ([
-  ['flame', 'Flame', '1'],
-  ['both', 'Both', 'b'],
-  ['table', 'Table', '2'],
-]);
-
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
-/** @param {string} text */
-const announce = (text) => {
-  $('live').textContent = text;
-};
 const frame = () => new Promise((ok) => requestAnimationFrame(ok));
 
 export function start() {
@@ -62,14 +56,9 @@ export function start() {
   /** The range as the server resolved it: later questions about this picture are about the same samples. */
   /** @type {{from:string, to:string}|null} */ let fixed = null;
   /** @type {api.Series|null} */ let series = null;
-  /** @type {api.Top|null} */ let top = null;
-  /** @type {Map<string, api.TopRow>} */ const everywhere = new Map(); // by function key
   /** @type {{types: Awaited<ReturnType<typeof api.types>>, labels: Awaited<ReturnType<typeof api.labels>>, for: string}} */
   let lists = { types: [], labels: [], for: '' };
-  let origin = -1; // lit by the legend, -1 none
-  /** @type {{on:boolean, waiting:boolean, trouble:string, wait:number, timer:number}} */
-  const live = { on: false, waiting: false, trouble: '', wait: LIVE_MS, timer: 0 };
-  const slots = { flame: api.slot(), series: api.slot(), top: api.slot(), more: api.slot(), lists: api.slot(), empty: api.slot() };
+  const slots = { flame: api.slot(), series: api.slot(), lists: api.slot() };
   const tree = () => flame?.tree ?? null;
   const everything = () => flame?.unfiltered ?? 0;
 
@@ -78,10 +67,13 @@ export function start() {
     const s = store.get();
     return { q: s.q, from: s.from, to: s.to };
   };
+  /** The question about weights: with the filters. */
+  const shown = () => ({ ...asked(), f: store.get().f });
   const same = () => ({ ...asked(), ...fixed });
+  const sameShown = () => ({ ...shown(), ...fixed });
   const width = () => Math.min(MAX_WIDTH, Math.max(320, Math.round($('panes').clientWidth * (devicePixelRatio || 1))));
   const flameParams = (/** @type {string} */ root, again = false) => ({
-    ...(again ? same() : asked()),
+    ...(again ? sameShown() : shown()),
     width: width(),
     max_nodes: MAX_NODES,
     root: root || undefined,
@@ -91,6 +83,10 @@ export function start() {
   const graph = createGraph({
     zoom: (n) => zoom(n),
     hover: () => {},
+    menu(n, x, y) {
+      select(n);
+      openMenu(x, y);
+    },
     tip: (n, frames) => {
       const t = tree();
       if (!t) return null;
@@ -108,9 +104,9 @@ export function start() {
       if (n >= 0) select(n);
       else announce(`${show(row.name)} is too small to be in the graph`);
     },
-    more: moreRows,
+    more: () => rows.more(),
   });
-  const chart = createChart({
+  const chart = createLazyChart({
     onRange: (a, b) => store.set({ from: toSpec(a), to: toSpec(b), ...unzoomed }, true),
     onClear: () => {
       const [a, b] = chart.window;
@@ -134,8 +130,8 @@ export function start() {
     range: asked,
     change: (from, to) => store.set({ from, to }, true),
     refresh: () => load(),
-    live: () => ({ ...live, can: store.get().to === 'now' }),
-    toggleLive,
+    live: () => ({ ...live.state, can: store.get().to === 'now' }),
+    toggleLive: () => live.toggle(),
   });
   const search = createSearchBox($('search'), $('search-out'), {
     s: () => store.get().s,
@@ -143,6 +139,41 @@ export function start() {
     jump: (n) => select(n),
     leave: () => a11y.el.focus({ preventScroll: true }),
     announce,
+    filter: () => addFilter(filterOfSearch(parsePattern(store.get().s))),
+  });
+  const filterBar = createFilterBar($('filters'), { f: () => store.get().f, change: setFilters });
+  const frameMenu = createFrameMenu(() => a11y.el.focus({ preventScroll: true }));
+  const toolbar = createToolbar(
+    { views: $('views'), options: $('options'), legend: $('legend') },
+    {
+      state: store.get,
+      set: store.set,
+      question: sameShown,
+      curl: () => copy(api.curl('/flamegraph', { ...sameShown(), max_nodes: 0 }), 'curl command copied'),
+      recolour,
+      tree,
+    },
+  );
+  const rows = createRows({
+    question: sameShown,
+    match: () => search.asks(),
+    state: store.get,
+    show(trouble, longer) {
+      recolour();
+      showTable(longer, trouble);
+      if (!longer) drawInspector();
+    },
+    matched: (s, a) => search.setMatched(s, { functions: a.matched?.functions ?? a.rows.length, total: a.matched?.total ?? null, keys: new Set(a.rows.map((r) => r.key)) }),
+    refused: (s, message) => search.setError(s, message),
+  });
+  const live = createLive({
+    can: () => store.get().to === 'now',
+    busy: () => wrap.matches(':hover') || chart.dragging || document.body.dataset['state'] === 'loading',
+    chart: async () => {
+      if (!chart.dragging) await loadSeries();
+    },
+    load: () => load({ quiet: true }),
+    draw: () => rangeMenu.draw(),
   });
   $('charts').append(chart.el);
   const wrap = document.createElement('div');
@@ -150,7 +181,6 @@ export function start() {
   wrap.append(a11y.el, graph.el);
   $('graph').append(wrap);
   $('table').append(table.el);
-  const exportMenu = createMenu($('options'), options);
 
   /** Index of a function in the tree by its key, -1 if it is not drawn. @param {string} key */
   const functionOf = (key) => (key ? (tree()?.funcs.key.indexOf(key) ?? -1) : -1);
@@ -182,6 +212,52 @@ export function start() {
     if (!t) return NaN;
     const n = findHash(t, up.hash);
     return n < 0 ? NaN : t.total[n];
+  }
+
+  /* ---- filters ---- */
+  /** @param {string[]} f */
+  function setFilters(f) {
+    const had = store.get().f;
+    const moves = [...f, ...had].some((x) => f.includes(x) !== had.includes(x) && !keepsPaths(x));
+    store.set(moves ? { f, z: '', sel: '' } : { f }, true);
+    announce(f.length ? `${f.length} ${f.length === 1 ? 'filter' : 'filters'}` : 'No filters');
+  }
+  /** @param {string} f */
+  const addFilter = (f) => setFilters(added(store.get().f, f));
+  /** Name of the selected frame's function, '' at the root. */
+  const selectedName = () => {
+    const t = tree();
+    return t && t.func[graph.selected] > 0 ? (t.funcs.name[t.func[graph.selected]] ?? '') : '';
+  };
+  /** @param {import('../filters.js').Verb} verb */
+  const filterSelected = (verb) => () => {
+    const name = selectedName();
+    if (name) addFilter(filterOf(verb, name));
+  };
+  /** @param {number} x @param {number} y client pixels */
+  function openMenu(x, y) {
+    const t = tree(),
+      n = graph.selected;
+    if (!t) return;
+    const off = !selectedName();
+    frameMenu.open(label(context(t), n), [
+      { text: 'Zoom', key: 'Enter', off: n === graph.root, run: () => zoom(n) },
+      { text: 'Zoom out', key: '⌫', off: outer() === null, run: zoomOut },
+      { text: 'Only stacks with it', key: 'k', off, line: true, run: filterSelected('keep') },
+      { text: 'Without stacks with it', key: 'd', off, run: filterSelected('drop') },
+      { text: 'Stacks from it on', key: 'f', off, run: filterSelected('start') },
+      { text: 'Fold its frames away', key: 'm', off, run: filterSelected('merge') },
+      { text: 'Collapse recursion', key: 'R', run: () => addFilter('collapse:recursion') },
+      { text: 'Copy name', key: 'c', off, line: true, run: copyName },
+    ], x, y);
+  }
+  function menuAtSelected() {
+    const [x, y] = graph.placeOf(graph.selected);
+    openMenu(x, y);
+  }
+  function copyName() {
+    const t = tree();
+    if (t) copy(t.funcs.name[t.func[graph.selected]] ?? '', 'Name copied');
   }
 
   /* ---- selection and zoom ---- */
@@ -305,7 +381,7 @@ export function start() {
   async function load({ again = false, quiet = false } = {}) {
     const mine = ++loadNumber;
     clearInterval(retryTimer);
-    live.waiting = false;
+    live.state.waiting = false;
     const s = store.get();
     const t0 = performance.now();
     let ticking = 0;
@@ -339,7 +415,11 @@ export function start() {
       rangeMenu.setError('');
       if (a.empty || !a.tree || a.tree.total[0] === 0) {
         flame = a;
-        await showEmpty(a);
+        graph.clear();
+        a11y.clear();
+        rows.clear();
+        renderAll();
+        await showEmpty($('state'), a, { state: store.get, set: (patch) => store.set(patch, true), load: () => load(), widen: () => shift(0, 2) });
         return;
       }
       keep(a);
@@ -352,7 +432,7 @@ export function start() {
       const at = quiet && flame && flame.view.root === a.view.root && graph.root === 0 ? graph.scroller.scrollTop : 0;
       adopt(a, 0, at);
       renderAll();
-      if (!again) loadTop();
+      if (!again) rows.load();
     } catch (e) {
       if (mine !== loadNumber) return;
       if (/** @type {Error} */ (e).name === 'AbortError') {
@@ -376,7 +456,7 @@ export function start() {
     else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };
     const range = relative ? asked() : { from: toSpec(win[0]), to: toSpec(Math.min(win[1], Math.max(r[1], Date.now()))) };
     try {
-      series = await slots.series.run((signal) => api.timeseries({ q: store.get().q, ...range, points: POINTS }, signal));
+      series = await slots.series.run((signal) => api.timeseries({ q: store.get().q, f: store.get().f, ...range, points: POINTS }, signal));
       chart.setData(series.n ? series : null, relative && series.n && Number.isFinite(series.to) ? [series.from, series.to] : win, 'no data');
     } catch (e) {
       if (/** @type {Error} */ (e).name === 'AbortError') return;
@@ -411,161 +491,6 @@ export function start() {
       if (/** @type {Error} */ (e).name !== 'AbortError') lists.for = '';
     }
   }
-  let topLater = 0;
-  /** Rows of the table, and with a search the exact matched sum. */
-  async function loadTop() {
-    clearTimeout(topLater);
-    const { s, sort } = store.get();
-    const asks = search.asks();
-    try {
-      const a = await slots.top.run((signal) =>
-        api.top({ ...same(), sort, limit: asks ? MATCH_ROWS : ROWS, match: asks || undefined }, signal),
-      );
-      top = a;
-      for (const r of a.rows) everywhere.set(r.key, r);
-      if (asks) search.setMatched(s, { functions: a.matched?.functions ?? a.rows.length, total: a.matched?.total ?? null, keys: new Set(a.rows.map((r) => r.key)) });
-      recolour();
-      showTable(false);
-      drawInspector();
-    } catch (e) {
-      if (/** @type {Error} */ (e).name === 'AbortError') return;
-      top = null;
-      if (asks && e instanceof api.ApiError && e.status < 500 && e.status) search.setError(s, e.message);
-      showTable(false, /** @type {Error} */ (e).message);
-    }
-  }
-  async function moreRows() {
-    const had = top;
-    if (!had?.next || moreRows.busy) return;
-    moreRows.busy = true;
-    try {
-      const a = await slots.more.run((signal) =>
-        api.top({ ...same(), sort: store.get().sort, limit: ROWS, match: search.asks() || undefined, after: had.next }, signal),
-      );
-      if (top !== had) return;
-      top = { ...had, rows: [...had.rows, ...a.rows], next: a.next };
-      for (const r of a.rows) everywhere.set(r.key, r);
-      showTable(true);
-    } catch (e) {
-      if (top === had && /** @type {Error} */ (e).name !== 'AbortError') {
-        top = { ...had, next: '' };
-        showTable(true, `More rows could not be loaded: ${/** @type {Error} */ (e).message}`);
-      }
-    } finally {
-      moreRows.busy = false;
-    }
-  }
-  moreRows.busy = false;
-
-  /* ---- live ---- */
-  function toggleLive() {
-    live.on = !live.on && store.get().to === 'now';
-    live.waiting = false;
-    live.trouble = '';
-    live.wait = LIVE_MS;
-    rangeMenu.draw();
-    announce(live.on ? 'Live: new data every 5 seconds' : 'Live is off');
-    schedule();
-  }
-  function schedule() {
-    clearTimeout(live.timer);
-    if (live.on && !document.hidden) live.timer = setTimeout(tick, live.wait);
-  }
-  async function tick() {
-    if (store.get().to !== 'now') {
-      live.on = false;
-      rangeMenu.draw();
-      return;
-    }
-    try {
-      /* the graph stays still under the pointer; the chart may go on */
-      if (wrap.matches(':hover') || chart.dragging || document.body.dataset['state'] === 'loading') {
-        if (!chart.dragging) await loadSeries();
-        live.waiting = true;
-      } else await load({ quiet: true });
-      live.trouble = '';
-      live.wait = LIVE_MS;
-    } catch (e) {
-      live.wait = Math.min(LIVE_MOST_MS, live.wait * 2);
-      live.trouble = `${/** @type {Error} */ (e).message} Next try in ${span(live.wait)}.`;
-    }
-    rangeMenu.draw();
-    schedule();
-  }
-  document.addEventListener('visibilitychange', schedule);
-
-  /* ---- states ---- */
-  /** @param {api.Flame} a */
-  async function showEmpty(a) {
-    const e = a.empty ?? { why: a.tree ? 'zero' : 'unknown', matcher: '', lastNs: null };
-    graph.clear();
-    a11y.clear();
-    top = null;
-    showTable(false);
-    renderAll();
-    document.body.dataset['state'] = 'empty';
-    const s = trySelector(store.get().q);
-    /** @type {import('../selector.js').Matcher|null} */ let m = null;
-    try {
-      m = e.matcher ? (parseSelector(`{${e.matcher}}`).matchers[0] ?? null) : null;
-    } catch {
-      /* said as text only */
-    }
-    const without = s && m ? { ...s, matchers: s.matchers.filter((x) => m === null || writeMatcher(x) !== writeMatcher(m)) } : null;
-    const lastMs = e.lastNs ? e.lastNs / 1e6 : 0;
-    /** @type {import('../states.js').EmptyView} */
-    const view = {
-      why: e.why,
-      matcher: e.matcher,
-      range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc).replace(/^Last/, 'the last'),
-      last: lastMs ? dateTime(lastMs, prefs.get().utc) : '',
-      covered: `${span((a.quality.coveredNs ?? 0) / 1e6)} of ${span((a.quality.askedNs ?? 0) / 1e6)}`,
-      type: s?.type ?? '',
-      known: [],
-      agents: [],
-      origin: location.origin,
-    };
-    /* what is so already is asked again: a button always does something */
-    const set = (/** @type {Partial<import('../url.js').State>} */ patch) => {
-      if (!store.set({ z: '', sel: '', ...patch }, true)) load();
-    };
-    const acts = {
-      drop: () => set({ q: without ? writeSelector(without) : (s?.type ?? 'cpu') }),
-      use: (/** @type {string} */ v) => {
-        if (e.why === 'type_absent' && s) set({ q: writeSelector({ ...s, type: v }) });
-        else if (without && m) set({ q: writeSelector({ ...without, matchers: [...without.matchers, { name: m.name, op: '=', value: v }] }) });
-      },
-      last: () => set({ from: toSpec(lastMs - 15 * 60e3), to: toSpec(lastMs + 1000) }),
-      recent: () => set({ from: 'now-1h', to: 'now' }),
-      retry: () => load(),
-      widen: () => shift(0, 2),
-    };
-    const draw = () => render(states.empty(view, acts), $('state'));
-    draw();
-    /* what would help, asked only here */
-    try {
-      await slots.empty.run(async (signal) => {
-        if (e.why === 'no_match' && without && m)
-          view.known = await api.values(m.name, { ...asked(), q: writeSelector(without), limit: 12 }, signal);
-        else if (e.why === 'type_absent')
-          view.known = (await api.types({ from: store.get().from, to: store.get().to }, signal)).map((/** @type {{name:string}} */ t) => t.name);
-        else if (e.why === 'never_ingested' || e.why === 'no_agent_in_range') {
-          const st = await api.status(signal);
-          view.agents = st.agents.slice(0, 6).map((g) => {
-            const bad = g.sources.find((x) => x.state && x.state !== 'ok');
-            return {
-              host: g.host,
-              seen: g.lastNs ? `last seen ${dateTime(g.lastNs / 1e6, prefs.get().utc)}` : 'never seen',
-              trouble: bad ? `${bad.name}: ${bad.state}${bad.why ? ` (${bad.why})` : ''}` : '',
-            };
-          });
-        }
-      });
-    } catch {
-      return; // the state stands without it
-    }
-    if (document.body.dataset['state'] === 'empty') draw();
-  }
   /** @param {Error} e */
   function showError(e) {
     const bad = e instanceof BadAnswer;
@@ -588,7 +513,7 @@ export function start() {
       );
     draw();
     selectorBar.draw();
-    toolbar();
+    toolbar.draw();
     if (left)
       retryTimer = setInterval(() => {
         if (--left > 0) draw();
@@ -608,55 +533,25 @@ export function start() {
       render(nothing, $('inspector'));
       return;
     }
-    const row = everywhere.get(t.funcs.key[t.func[n]] ?? '');
+    const row = rows.everywhere.get(t.funcs.key[t.func[n]] ?? '');
     render(
       inspector(context(t), n, t.func[n] > 0 ? row : undefined, {
         copy: (name) => copy(name, 'Name copied'),
         zoom: () => zoom(n),
+        menu: menuAtSelected,
       }),
       $('inspector'),
     );
   }
   function crumbs() {
     const t = tree();
-    if (!t) {
-      render(nothing, $('crumbs'));
-      return;
-    }
-    const c = context(t);
-    const steps = [
-      ...(flame?.view.path.slice(0, -1) ?? []).map((p) => ({ name: p.name, hash: p.hash })),
-      ...pathTo(t, graph.root).map((n) => ({ name: t.funcs.name[t.func[n]] ?? '', hash: hashOf(t, n) })),
-    ];
-    const shown = steps.length > 5 ? [steps[0], null, ...steps.slice(-3)] : steps;
-    const value = t.total[graph.root],
-      zoomed = steps.length > 1,
-      all = everything();
-    const q = flame?.quality;
     render(
-      html`<ol>
-          ${shown.map((p, i) =>
-            !p
-              ? html`<li>…</li>`
-              : i === shown.length - 1
-                ? html`<li aria-current="true"><bdi class=${zoomed ? 'mono' : ''}>${label1(p.name, c.short)}</bdi></li>`
-                : html`<li>
-                    <button class="crumb" type="button" @click=${() => store.set({ z: p.hash, sel: p.hash }, true)}><bdi>${label1(p.name, c.short)}</bdi></button>
-                  </li>`,
-          )}
-        </ol>
-        <span class="crumb-sum"
-          ><b>${total(value, c.type)}</b>${
-            zoomed ? html` · ${percent(value, all)} of ${total(all, c.type)}` : q?.sources ? html` from ${count(q.sources)} ${q.sources === 1 ? 'source' : 'sources'}` : nothing
-          }</span
-        >${zoomed ? html`<button class="button small" type="button" title="Zoom out (Backspace)" @click=${zoomOut}>${icon('up')}Out</button>` : nothing}`,
+      flame && t
+        ? crumbLine(flame, t, graph.root, store.get().names === 'short', { zoom: (hash) => store.set({ z: hash, sel: hash }, true), out: zoomOut })
+        : nothing,
       $('crumbs'),
     );
   }
-  /** @param {string} name @param {boolean} short */
-  const label1 = (name, short) => label({ tree: /** @type {any} */ ({ funcs: { name: [name] }, func: [0] }), short, type: NONE, root: 0, everything: 0, parentOfRoot: NaN, periodic: false }, 0);
-  const NONE = { id: '', name: '', unit: '', kind: '' };
-
   function quality() {
     if (!flame) {
       render(nothing, $('quality'));
@@ -671,96 +566,30 @@ export function start() {
       $('quality'),
     );
   }
-  function toolbar() {
-    const s = store.get();
-    document.body.dataset['view'] = s.view;
-    render(
-      VIEWS.map(
-        ([v, text, key]) =>
-          html`<button class="tab" type="button" aria-pressed=${s.view === v} title="${text} (${key})" data-tab=${v} @click=${() => store.set({ view: v }, true)}>${text}</button>`,
-      ),
-      $('views'),
-    );
-    options();
-    legend();
-  }
-  function options() {
-    const s = store.get();
-    const pick = (/** @type {'color'|'names'} */ key, /** @type {string} */ text, /** @type {string[]} */ list) =>
-      html`<label class="option"
-        >${text}<select class="select" @change=${(/** @type {Event} */ e) => store.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value })}>
-          ${list.map((v) => html`<option value=${v} .selected=${v === s[key]}>${v}</option>`)}
-        </select></label
-      >`;
-    const link = (/** @type {string} */ format, /** @type {string} */ text) =>
-      html`<a class="pick" download href=${safeUrl(api.address('/export', { ...same(), format }))} @click=${() => exportMenu.close()}>${text}</a>`;
-    render(
-      html`${pick('color', 'colour', ['origin', 'binary'])}${pick('names', 'names', ['short', 'full'])}<span class="menu-anchor"
-          ><button class="button" type="button" aria-expanded=${exportMenu.open} @click=${exportMenu.toggle}>${icon('save')}Export</button>${
-            exportMenu.open
-              ? html`<div class="menu-panel picks right">
-                  ${link('folded', 'Folded stacks')}${link('svg', 'Picture (SVG)')}
-                  <button class="pick" type="button" @click=${() => { exportMenu.close(); copy(api.curl('/flamegraph', { ...same(), max_nodes: 0 }), 'curl command copied'); }}>Copy as curl (JSON)</button>
-                </div>`
-              : nothing
-          }</span
-        >`,
-      $('options'),
-    );
-  }
-  function legend() {
-    const t = tree(),
-      s = store.get();
-    $('legend').hidden = !t;
-    if (!t) return;
-    const origins = new Set(t.funcs.kind.map((k, i) => (i ? originOf(k, t.funcs.bin[i] ?? '') : -1)));
-    const press = (/** @type {number} */ i) => {
-      origin = origin === i ? -1 : i;
-      recolour();
-      legend();
-    };
-    const fixedItem = (/** @type {string} */ cls, /** @type {string} */ text) =>
-      html`<span class="legend-item fixed"><i class="swatch ${cls}" aria-hidden="true"></i>${text}</span>`;
-    render(
-      html`${
-        s.color === 'binary'
-          ? html`<span class="legend-note">one colour a binary</span>`
-          : ORIGIN_TEXT.map((text, i) =>
-              origins.has(i) && i !== ORIGINS.length - 1
-                ? html`<button class="legend-item" type="button" aria-pressed=${origin === i} title="Show only ${text}" @click=${() => press(i)}>
-                    <i class="swatch o-${ORIGINS[i] ?? ''}" aria-hidden="true"></i>${text}
-                  </button>`
-                : nothing,
-            )
-      }${fixedItem('p-unsym', 'no symbol')}${fixedItem('p-nostack', 'no stack')}${fixedItem('p-hidden', 'small')}`,
-      $('legend'),
-    );
-  }
   function recolour() {
     const t = tree();
     if (!t || !graph.tree) return;
-    const lit =
-      search.lit() ??
-      (origin >= 0 ? Uint8Array.from(t.funcs.kind, (k, f) => (f && originOf(k, t.funcs.bin[f] ?? '') === origin ? 1 : 0)) : null);
+    const lit = search.lit() ?? toolbar.lit(t.funcs);
     graph.setColours(store.get().color, lit);
   }
   /** @param {boolean} longer the same rows and more @param {string} [trouble] */
   function showTable(longer, trouble = '') {
-    const a = top;
+    const a = rows.top;
     table.set({
       rows: a?.rows ?? [],
-      type: a?.type ?? NONE,
+      type: a?.type ?? { id: '', name: '', unit: '', kind: '' },
       all: everything(),
       sort: store.get().sort,
       more: Boolean(a?.next),
-      note: trouble ? `The table could not be loaded: ${trouble}` : a && !a.rows.length ? 'No function matches.' : '',
+      note: trouble || (a && !a.rows.length ? 'No function matches.' : ''),
       keep: longer,
     });
   }
   function renderAll() {
+    filterBar.setAnswer(flame);
     selectorBar.draw();
     rangeMenu.draw();
-    toolbar();
+    toolbar.draw();
     crumbs();
     quality();
     drawInspector();
@@ -777,22 +606,6 @@ export function start() {
   }
 
   /* ---- links ---- */
-  /** navigator.clipboard is undefined on plain HTTP: textarea and execCommand. @param {string} text @param {string} said */
-  async function copy(text, said) {
-    let done = false;
-    if (navigator.clipboard) done = await navigator.clipboard.writeText(text).then(() => true, () => false);
-    if (!done) {
-      const t = document.createElement('textarea');
-      t.className = 'sr';
-      t.value = text;
-      document.body.append(t);
-      t.select();
-      done = document.execCommand('copy');
-      t.remove();
-    }
-    if (done) toast(said);
-    else prompt('Copy this:', text);
-  }
   /** A link to what is seen: relative times become fixed ones, unless Alt is held. @param {boolean} asIs */
   function copyLink(asIs) {
     const s = store.get();
@@ -800,16 +613,6 @@ export function start() {
     const freeze = !asIs && r && Number.isFinite(r.from) && (isRelative(s.from) || isRelative(s.to));
     copy(location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s), freeze ? 'Link copied, with fixed times' : 'Link copied');
   }
-  /** @param {string} text */
-  function toast(text) {
-    const t = document.createElement('div');
-    t.className = 'toast';
-    t.setAttribute('role', 'status');
-    t.textContent = text;
-    document.body.append(t);
-    setTimeout(() => t.remove(), 3000);
-  }
-
   /* ---- header ---- */
   function header() {
     const p = prefs.get();
@@ -855,7 +658,13 @@ export function start() {
     { keys: ['Enter'], text: 'zoom to the frame', run: () => zoom(graph.selected), where: 'graph' },
     { keys: ['Backspace'], text: 'zoom out', run: zoomOut, where: 'graph' },
     { keys: ['Home'], text: 'whole view', run: () => store.set({ z: '', sel: '' }, true), where: 'graph' },
-    { keys: ['c'], text: 'copy the name', run: () => { const t = tree(); if (t) copy(t.funcs.name[t.func[graph.selected]] ?? '', 'Name copied'); }, where: 'graph' },
+    { keys: ['k'], text: 'only stacks with it', run: filterSelected('keep'), where: 'graph' },
+    { keys: ['d'], text: 'without stacks with it', run: filterSelected('drop'), where: 'graph' },
+    { keys: ['f'], text: 'stacks from it on', run: filterSelected('start'), where: 'graph' },
+    { keys: ['m'], text: 'fold its frames away', run: filterSelected('merge'), where: 'graph' },
+    { keys: ['R'], text: 'collapse recursion', run: () => addFilter('collapse:recursion'), where: 'graph' },
+    { keys: ['.', 'ContextMenu'], text: 'menu of the frame', run: menuAtSelected, where: 'graph' },
+    { keys: ['c'], text: 'copy the name', run: copyName, where: 'graph' },
     { keys: ['n', 'N'], text: 'next, previous match', run: (e) => search.step(e.key === 'n' ? 1 : -1) },
     { keys: ['/'], text: 'search', run: () => search.focus() },
     { keys: ['1'], text: 'flame graph', run: () => store.set({ view: 'flame' }, true) },
@@ -865,7 +674,7 @@ export function start() {
     { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => shift(e.key === '[' ? -0.5 : 0.5, 1) },
     { keys: ['-', '='], text: 'wider, narrower range', run: (e) => shift(0, e.key === '-' ? 2 : 0.5) },
     { keys: ['r'], text: 'refresh', run: () => load() },
-    { keys: ['L'], text: 'live', run: toggleLive },
+    { keys: ['L'], text: 'live', run: () => live.toggle() },
     { keys: ['y'], text: 'copy link', run: () => copyLink(false) },
     {
       keys: ['Escape'],
@@ -881,15 +690,17 @@ export function start() {
   const help = helpDialog(bindings);
   listen(bindings);
 
+  let topLater = 0;
   store.subscribe((s, changed) => {
-    if (changed.has('q') || changed.has('from') || changed.has('to')) {
+    if (['q', 'f', 'from', 'to'].some((k) => changed.has(k))) {
       selectorBar.setError('');
       rangeMenu.setError('');
-      if (s.to !== 'now' && live.on) toggleLive();
+      if (s.to !== 'now' && live.state.on) live.toggle();
       selectorBar.draw();
       rangeMenu.draw();
+      filterBar.setAnswer(null);
       setChartRange();
-      everywhere.clear();
+      rows.everywhere.clear();
       load();
     } else if (changed.has('z') && flame?.tree) {
       if (!(flame.view.root === s.z && graph.root === 0 && graph.tree === flame.tree)) showZoom(s.z);
@@ -902,22 +713,22 @@ export function start() {
       search.draw();
       recolour();
       clearTimeout(topLater);
-      if (flame?.tree) topLater = setTimeout(loadTop, 250);
+      if (flame?.tree) topLater = setTimeout(rows.load, 250);
     }
-    if (changed.has('sort')) loadTop();
+    if (changed.has('sort')) rows.load();
     if (changed.has('color')) {
       recolour();
-      toolbar();
+      toolbar.draw();
     }
     if (changed.has('names')) {
       graph.setNames(s.names === 'short');
       table.setNames(s.names === 'short');
-      toolbar();
+      toolbar.draw();
       crumbs();
       drawInspector();
     }
     if (changed.has('view')) {
-      toolbar();
+      toolbar.draw();
       showTable(true);
     }
   });
@@ -927,7 +738,8 @@ export function start() {
   selectorBar.draw();
   rangeMenu.draw();
   search.draw();
-  toolbar();
+  filterBar.draw();
+  toolbar.draw();
   themed();
   for (const n of store.get().notices) toast(n);
   load();

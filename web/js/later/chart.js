@@ -3,12 +3,12 @@
  * The time chart. uPlot draws axes, line and cursor; its hooks draw what it does not know: time that
  * was not covered, the loss ribbon, and the range with two handles. Dragging selects a range.
  */
-import uPlot from '../vendor/uplot/uPlot.esm.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { mean, plotted, roundUp, runs, withSeconds } from './chartmath.js';
-import { percent, rate, rateUnit, sig3 } from './fmt.js';
-import { css } from './paint.js';
-import { clock, dateTime, day, span } from './time.js';
+import uPlot from '../../vendor/uplot/uPlot.esm.js';
+import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
+import { mean, plotted, roundUp, runs, withSeconds } from '../chartmath.js';
+import { percent, rate, rateUnit, sig3 } from '../fmt.js';
+import { css } from '../paint.js';
+import { clock, dateTime, day, span } from '../time.js';
 
 const RIBBON_PX = 4;
 const NEAR_PX = 7;
@@ -53,8 +53,8 @@ export function createChart(on) {
   plot.append(host, keys);
   el.append(head, plot);
 
-  /** @type {import('./api.js').Series|null} */ let data = null;
-  /** @type {import('./paint.js').Colours|null} */ let col = null;
+  /** @type {import('../api.js').Series|null} */ let data = null;
+  /** @type {import('../paint.js').Colours|null} */ let col = null;
   /** @type {(number|null)[]} */ let y = [];
   /** @type {number[]} */ let lost = [];
   /** @type {any} */ let u = null;
@@ -344,7 +344,7 @@ export function createChart(on) {
 
   return {
     el,
-    /** @param {import('./api.js').Series|null} d @param {[number, number]} window ms @param {string} [why] no data: why */
+    /** @param {import('../api.js').Series|null} d @param {[number, number]} window ms @param {string} [why] no data: why */
     setData(d, window, why = '') {
       data = d;
       note = why;
@@ -355,7 +355,7 @@ export function createChart(on) {
       u?.setData(columns());
       say();
     },
-    /** @param {import('./paint.js').Colours} c */
+    /** @param {import('../paint.js').Colours} c */
     setColours(c) {
       col = c;
       build();

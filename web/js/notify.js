@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/** Short words to the person: said to a screen reader, shown for a moment, or put on the clipboard. */
+
+const SHOWN_MS = 3000;
+
+/** @param {string} text */
+export function announce(text) {
+  const el = document.getElementById('live');
+  if (el) el.textContent = text;
+}
+
+/** @param {string} text */
+export function toast(text) {
+  const t = document.createElement('div');
+  t.className = 'toast';
+  t.setAttribute('role', 'status');
+  t.textContent = text;
+  document.body.append(t);
+  setTimeout(() => t.remove(), SHOWN_MS);
+}
+
+/** navigator.clipboard is undefined on plain HTTP: textarea and execCommand. @param {string} text @param {string} said */
+export async function copy(text, said) {
+  let done = false;
+  if (navigator.clipboard) done = await navigator.clipboard.writeText(text).then(() => true, () => false);
+  if (!done) {
+    const t = document.createElement('textarea');
+    t.className = 'sr';
+    t.value = text;
+    document.body.append(t);
+    t.select();
+    done = document.execCommand('copy');
+    t.remove();
+  }
+  if (done) toast(said);
+  else prompt('Copy this:', text);
+}

@@ -158,7 +158,17 @@ static int add_part(struct check *c, const struct part_info *x, struct err *err)
 
 static int on_part(void *ctx, const struct part_info *x, struct err *err)
 {
-    return x->state == PART_SEALED ? add_part(ctx, x, err) : 0;
+    struct check *c = ctx;
+    void *v;
+
+    if (x->state == PART_SEALED)
+        return add_part(c, x, err);
+    v = realloc(c->gone.v, ((size_t)c->gone.n + 1) * sizeof *c->gone.v);
+    if (!v)
+        return no_memory(err);
+    c->gone.v = v;
+    memcpy(c->gone.v[c->gone.n++], x->name, sizeof x->name);
+    return 0;
 }
 
 static int load_catalog(struct check *c, struct err *err)
@@ -205,22 +215,52 @@ static bool has_row(const struct check *c, const char *name)
     for (uint32_t i = 0; i < c->n_part; i++)
         if (strcmp(c->part[i].name, name) == 0)
             return true;
+    for (uint32_t i = 0; i < c->gone.n; i++)
+        if (strcmp(c->gone.v[i], name) == 0)
+            return true;
     return false;
 }
 
-/* Files without a row: with a catalog that is a finding, without one they speak for themselves. */
+static bool is_listed_part(const struct check *c, const uint8_t uuid[16])
+{
+    for (uint32_t i = 0; i < c->n_part; i++)
+        if (memcmp(c->part[i].uuid, uuid, 16) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * A file without a row. Whole, and made by a seal or a merge that did not come to its transaction:
+ * what is in it is in the journal, or in the parts that it was made of.
+ */
+static int check_orphan(struct check *c, const char *name, struct err *err)
+{
+    struct part_info info = {};
+    struct err why = {};
+    uint8_t(*input)[16] = NULL;
+    uint32_t n_input = 0;
+    int r = part_read_info(c->dir, name, NULL, &info, &input, &n_input, &why);
+    bool left = r == 0 && info.sealed_lsn > c->state.sealed_lsn;
+
+    for (uint32_t i = 0; r == 0 && i < n_input; i++)
+        left |= is_listed_part(c, input[i]);
+    free(input);
+    if (left)
+        return 0;
+    if (r == 0)
+        r = err_set(&why, -EBADMSG, "%s: the catalog does not have it", name);
+    return check_result(c, name, "", -1, info.data, r, &why, err);
+}
+
+/* With a catalog a file has a row; without one files speak for themselves. */
 static int check_file(struct check *c, const char *name, struct err *err)
 {
     struct part_info info;
     struct err why = {};
     int r;
 
-    if (c->catalog) {
-        if (has_row(c, name))
-            return 0;
-        (void)err_set(&why, -EBADMSG, "%s: the catalog does not have it", name);
-        return check_note(c, name, "", -1, unknown, &why, err);
-    }
+    if (c->catalog)
+        return has_row(c, name) ? 0 : check_orphan(c, name, err);
     r = part_read_info(c->dir, name, NULL, &info, NULL, NULL, &why);
     if (r == -ENOENT && c->out.beside)
         return 0; /* replaced meanwhile */
@@ -409,6 +449,7 @@ int store_check(const struct store_check_conf *conf, struct store_checked *ret, 
     map_deinit(&c.labelset);
     map_deinit(&c.series);
     free(c.part);
+    free(c.gone.v);
     free(c.epoch);
     if (r != 0)
         return r;

@@ -19,6 +19,7 @@ struct check {
     struct names_snap limits;
     struct part_info *part;
     uint32_t n_part, room_part;
+    struct file_list gone; /* replaced or expired, and perhaps not unlinked yet */
     uint32_t *epoch;
     uint32_t n_epoch, room_epoch;
 

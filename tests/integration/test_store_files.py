@@ -3,6 +3,7 @@
 """strata check on the data directory of a real server: sound, beside it, damaged."""
 import json
 import os
+import signal
 import subprocess
 import time
 import unittest
@@ -74,6 +75,23 @@ class StoreFiles(unittest.TestCase):
         r = run("check", "--deep", s.dir)
         self.assertEqual(r.returncode, 1)
         self.assertIn(out["findings"][0]["what"], r.stdout)
+
+    def test_killed(self):
+        """Killed at any moment, also while it seals at its end: nothing of that is damage."""
+        rounds = int(os.environ.get("STRATA_ROUNDS", "6"))
+        with Server() as s:
+            for i in range(rounds):
+                self.fill(s, 10)
+                s.process.send_signal(signal.SIGTERM)
+                time.sleep(i * 0.012 % 0.1)
+                s.kill()
+                r = run("check", "--deep", s.dir)
+                self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+                s.start()
+            s.stop()
+            parts = json.loads(run("store", "ls", "--json", s.dir).stdout)
+            self.assertEqual(sum(p["rows"] for p in parts), rounds * 10 * 50)
+            self.assertEqual(run("check", "--deep", s.dir).returncode, 0)
 
     def rows(self, folder):
         """Lines of all blocks of all parts."""

@@ -46,14 +46,17 @@ static void make_dict(const char *dir)
     epoch_unref(e);
 }
 
-static void make_part(struct here *h)
+static void make_part(struct here *h, uint32_t generation, uint64_t lsn,
+                      const struct part_info *input)
 {
     const struct part_conf conf = {.dir = h->dir,
                                    .tier = STORE_RAW,
                                    .period = PERIOD,
                                    .epoch = 12,
-                                   .generation = 3,
-                                   .sealed_lsn = 4711,
+                                   .generation = generation,
+                                   .sealed_lsn = lsn,
+                                   .n_input = input != NULL,
+                                   .input = input ? &input->uuid : NULL,
                                    .names = &h->nm.n};
     struct sample_local sl;
     struct part_writer *w;
@@ -113,7 +116,7 @@ static void here_init(struct here *h)
     folder_make(h->dir);
     sample_names_init(&h->nm);
     make_dict(h->dir);
-    make_part(h);
+    make_part(h, 3, 4711, NULL);
     make_catalog(h);
     file_put(h->dir, "LOCK", (struct bytes){});
 }
@@ -247,6 +250,41 @@ static void test_files(void **state)
     here_deinit(&h);
 }
 
+/* What a killed server left: files of a seal and of a merge that the catalog did not hear of, and
+ * one that it wants no more. Nothing of it is damage. */
+static void test_left_over(void **state)
+{
+    struct here h;
+    struct seen s = {};
+    struct store_checked c;
+    struct part_info listed;
+
+    (void)state;
+    here_init(&h);
+    listed = h.info;
+    make_part(&h, 4, 4712, NULL); /* sealed_lsn of the catalog: 4711 */
+    assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
+    make_part(&h, 5, 4711, &listed);
+    assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
+    make_part(&h, 6, 4711, NULL);
+    assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), STORE_PARTIAL);
+    assert_string_equal(s.file, "shard/raw/20251129T12-e12-g6.db");
+    {
+        const struct catalog_change ch = {.n_part = 1, .part = &h.info};
+        struct catalog *cat = NULL;
+        struct err err = {};
+
+        h.info.id = 2;
+        h.info.state = PART_GONE;
+        assert_ok(catalog_open(h.dir, NULL, (real_ns){T0}, &cat, &err), &err);
+        assert_ok(catalog_commit(cat, &ch, &err), &err);
+        cat = catalog_close(cat);
+    }
+    assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
+    assert_int_equal(c.parts, 1);
+    here_deinit(&h);
+}
+
 /* Every flip in a part is noticed by a deep look; a full one notices what can be asked for. */
 static void test_flips(void **state)
 {
@@ -372,9 +410,10 @@ static void test_beside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_flips), cmocka_unit_test(test_wrong_numbers),
-        cmocka_unit_test(test_ids),   cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_sound),         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_flips),         cmocka_unit_test(test_left_over),
+        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_beside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

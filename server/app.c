@@ -382,6 +382,17 @@ static int serve(struct app *a, struct err *err)
     return http_start(&h, &a->http, err);
 }
 
+static void log_opened(struct store *s)
+{
+    struct store_stats st;
+
+    store_stats(s, &st);
+    log_event(LOG_INFO, "store_opened", LOG_I("ms", st.start.ns / NS_PER_MS),
+              LOG_I("journal_ms", st.start.journal_ns / NS_PER_MS),
+              LOG_U("batches", st.start.batches), LOG_U("journal_bytes", st.start.bytes),
+              LOG_U("nodes", st.start.nodes), LOG_U("parts", st.parts));
+}
+
 static void *opener_main(void *arg)
 {
     struct app *a = arg;
@@ -422,6 +433,7 @@ static void *opener_main(void *arg)
         atomic_store(&a->api, api_new(&api));
         atomic_store(&a->store, s);
         ingest_set_store(a->ingest, s);
+        log_opened(s);
         http_ready(a->http);
     }
     do

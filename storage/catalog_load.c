@@ -293,8 +293,10 @@ int catalog_load(struct catalog *c, const struct catalog_sink *sink, struct cata
 static bool is_damage(const struct db *db, const char *text)
 {
     const char *at = text ? strstr(text, "error code=") : NULL;
+    struct str s = at ? str_from(str_c(at), strlen("error code=")) : (struct str){};
+    uint64_t code;
 
-    return !at || db_errno(db->sq, (int)strtol(at + 11, NULL, 10)) == -EBADMSG;
+    return !str_u64(str_to(s, str_find(s, '\n')), &code) || db_errno(db->sq, (int)code) == -EBADMSG;
 }
 
 /* Pages by SQLite's own rules, then every row by ours. */

@@ -24,7 +24,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "storage/db_private.h"
 #include "storage/recover_private.h"
 
@@ -520,21 +519,33 @@ static int open_journals(struct store *s, struct replay_figures *ret, struct err
     return replay(s, ret, err);
 }
 
+static uint64_t nodes_of(const struct epoch *e)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; e && i < e->trie.n; i++)
+        n += epoch_trie_at(e, i)->parent.n;
+    return n;
+}
+
 int recover(struct store *s, struct err *err)
 {
     struct recovery r = {.s = s, .err = err};
     struct replay_figures f = {};
-    mono_ns begin = mono_now();
+    mono_ns begun = mono_now(), loaded;
     int out = open_all(&r, err);
 
     for (uint32_t i = 0; i < r.part.n; i++)
         (void)part_unref(r.part.v[i]); /* the list has them */
     free(r.part.v);
     free(r.bad);
-    if (out == 0 && !s->conf.read_only)
+    loaded = mono_now();
+    s->start.nodes = nodes_of(s->epoch);
+    if (out == 0)
         out = open_journals(s, &f, err);
-    s->started_ns = mono_now().v - begin.v;
-    log_event(LOG_DEBUG, "store_opened", LOG_I("ms", s->started_ns / NS_PER_MS),
-              LOG_U("batches", f.rows), LOG_U("journal_bytes", f.bytes), LOG_U("parts", r.part.n));
+    s->start.ns = mono_now().v - begun.v;
+    s->start.journal_ns = mono_now().v - loaded.v;
+    s->start.batches = f.rows;
+    s->start.bytes = f.bytes;
     return out == 0 && r.partial ? STORE_PARTIAL : out;
 }

@@ -468,6 +468,7 @@ void store_stats(struct store *s, struct store_stats *ret)
         .disk_used = bytes + atomic_load(&s->unsealed),
         .parts = parts,
         .sealed_lsn = atomic_load(&s->sealed_lsn),
+        .start = s->start,
         .seals = atomic_load(&s->seals),
         .compactions = atomic_load(&s->compactions),
         .compaction_failures = atomic_load(&s->compaction_failures),

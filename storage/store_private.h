@@ -94,10 +94,10 @@ struct store {
     uint32_t n_gone;
     struct part_info *doubt; /* files that a failed commit named */
     uint32_t n_doubt;
-    bool unread;         /* a journal could not be read: nothing may be sealed */
-    uint32_t lost_from;  /* of lost: those that the catalog has to learn */
-    int64_t started_ns;  /* what opening took */
-    struct head *frozen; /* not sealed yet: the last but one of list; or NULL */
+    bool unread;              /* a journal could not be read: nothing may be sealed */
+    uint32_t lost_from;       /* of lost: those that the catalog has to learn */
+    struct store_start start; /* fixed after recover() */
+    struct head *frozen;      /* not sealed yet: the last but one of list; or NULL */
     _Atomic uint64_t next_part, sealed_lsn, unsealed, seals; /* unsealed: bytes of journal */
     _Atomic int64_t unsealed_since; /* mono_ns of the first row of the current head; 0 none */
     struct mutex writer;            /* the next ones */

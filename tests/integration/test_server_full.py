@@ -74,6 +74,12 @@ class Full:
             d = os.path.join(fs.path, "data")
             ballast = [self.ballast(fs, i) for i in range(2)]
             with Server(dir=d, settings=SETTINGS) as s:
+                for _ in range(5):
+                    self.assertEqual(sb.post(s.url, world.states[0].next())["http"], 200)
+                    world.states[0].settle()
+                self.assertEqual(s.stop(), 0)  # sealed: some of it is in parts
+            self.assertTrue(os.listdir(os.path.join(d, "shard", "raw")))
+            with Server(dir=d, settings=SETTINGS) as s:
                 self.fill(s, world)
                 self.assertEqual(s.get("/readyz").code, "disk_full")
                 os.unlink(ballast[0])

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "storage/db_private.h"
+#include "storage/dictfile_private.h"
 #include "storage/recover_private.h"
 
 struct found {
@@ -451,6 +452,8 @@ static int open_epoch(struct recovery *r, struct err *err)
     if (s->catalog)
         cannot_write(s, -out);
     s->catalog = catalog_close(s->catalog);
+    s->dict = dictfile_close(s->dict); /* one whose row could not be written down */
+    epoch_unref(s->epoch);
     s->epoch = r->epoch ? epoch_get_whole(s, r->epoch, NULL) : NULL;
     if (!s->epoch)
         s->epoch = epoch_new(r->last_epoch + 1, s->seed, store_trie_nodes());

@@ -478,11 +478,13 @@ int seal(struct store *s, struct err *err)
     pool_leave(&e->pool);
     pool_leave(&s->names.pool);
     epoch_unref(e);
-    if (r != 0)
-        return r;
-    dictfile_checkpoint(s->dict);
-    catalog_checkpoint(s->catalog);
-    return 0;
+    /* also where there was no room: the frames of what failed would keep all that there is, and the
+     * journal could not go on */
+    if (r == 0 || r == -ENOSPC) {
+        dictfile_checkpoint(s->dict);
+        catalog_checkpoint(s->catalog);
+    }
+    return r;
 }
 
 /* ---- exchanging parts ---------------------------------------------------------------------- */

@@ -12,8 +12,9 @@
 
 #include "storage/compact_private.h"
 
-#define NODES_MAX UINT32_MAX /* of a trie: what a damaged summary may not exceed is its own size   \
-                              */
+#define NODES_MAX                                                                                  \
+    UINT32_MAX /* of a trie: what a damaged summary may not exceed is its own size                 \
+                */
 #define BLOCK_MEM  ((size_t)64 << 20)
 #define LOCAL_NONE UINT32_MAX
 

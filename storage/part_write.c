@@ -51,13 +51,12 @@ const struct db_kind part_kind = {
 void part_name(char ret[static PART_NAME], enum store_tier tier, real_ns t0, uint32_t epoch,
                uint32_t generation)
 {
-    time_t s = (time_t)(t0.v / NS_PER_S - (t0.v % NS_PER_S < 0));
-    struct tm tm = {};
-    char at[32] = "";
+    char text[40], at[16];
 
-    (void)gmtime_r(&s, &tm);
-    if (strftime(at, sizeof at, tier == STORE_RAW ? "%Y%m%dT%H" : "%Y%m%d", &tm) == 0)
-        at[0] = '\0';
+    /* 2026-11-29T13:00:00Z: without the hyphens, up to the hour or the day */
+    (void)real_ns_format(t0, text);
+    (void)snprintf(at, sizeof at, "%.4s%.2s%.*s", text, text + 5, tier == STORE_RAW ? 5 : 2,
+                   text + 8);
     (void)snprintf(ret, PART_NAME, "shard/%s/%s-e%" PRIu32 "-g%" PRIu32 ".db",
                    tier == STORE_RAW ? "raw" : "minute", at, epoch, generation);
 }

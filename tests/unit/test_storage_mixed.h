@@ -490,7 +490,7 @@ static char *dump_view(struct store_view *v)
     return text;
 }
 
-static char *dump_store(struct fixture *f)
+[[maybe_unused]] static char *dump_store(struct fixture *f)
 {
     struct store_view *v = store_view_get(f->s);
     char *text = dump_view(v);
@@ -500,7 +500,7 @@ static char *dump_store(struct fixture *f)
 }
 
 /* Frees got. */
-static void assert_same(const char *want, char *got, const char *when)
+[[maybe_unused]] static void assert_same(const char *want, char *got, const char *when)
 {
     if (strcmp(want, got) != 0) {
         const char *a = want, *b = got;

@@ -201,8 +201,8 @@ static bool on_rows(void *ctx, uint32_t worker, const struct store_rows *r)
         x->bucket = r->cpu[i];
         x->sum = r->value.v[i];
         x->count = r->count[i];
-        (void)snprintf(x->group, sizeof x->group, "%" PRIu64 " %u %.*s", r->target ? r->target->pid : 0,
-                       r->tid, STR_ARG(r->thread));
+        (void)snprintf(x->group, sizeof x->group, "%" PRIu64 " %u %.*s",
+                       r->target ? r->target->pid : 0, r->tid, STR_ARG(r->thread));
         l->group[l->n - 1] = UINT32_MAX;
     }
     mutex_unlock(&l->mu);

@@ -23,6 +23,7 @@ struct columns {
     struct attr_bits bit;
     uint32_t want; /* enum slice_want */
     bool level, keyed, by_cpu, vars;
+    bool by_series; /* keys are read to see the series alone */
     uint32_t from[BLOCK_SLICES], to[BLOCK_SLICES];
     uint64_t rows;
 };
@@ -40,6 +41,7 @@ static void plan(struct columns *p)
         p->by_cpu |= sc->by[k].attr == ATTR_CPU;
     p->keyed = p->x->pick != SCAN_ALL || !p->x->one_group || p->bit.thread || p->side->n_window ||
                p->level;
+    p->by_series = p->keyed && p->x->one_group && !p->bit.thread && !p->side->n_window && !p->level;
     p->want = SLICE_COUNT;
     if (p->keyed)
         p->want |= SLICE_KEY;
@@ -87,8 +89,8 @@ static unit_i128 value_of(const struct columns *p, const struct slice_rows *r, u
 
 static bool can_count(const struct columns *p)
 {
-    return !p->keyed && !p->by_cpu && !p->bit.cpu && p->x->one_bucket && !p->vars &&
-           p->b->mode <= BLOCK_PER_COUNT && !block_has_counts(p->b);
+    return (!p->keyed || p->by_series) && !p->by_cpu && !p->bit.cpu && p->x->one_bucket &&
+           !p->vars && p->b->mode <= BLOCK_PER_COUNT && !block_has_counts(p->b);
 }
 
 static int add_one(struct scan_worker *w, struct scan_cell *c, uint32_t node, uint64_t count,
@@ -96,7 +98,7 @@ static int add_one(struct scan_worker *w, struct scan_cell *c, uint32_t node, ui
 {
     uint32_t at;
 
-    if (!scan_cell_place(w, c, node, &at))
+    if (!scan_cell_at(w, c, node, &at))
         return w->err.code;
     if (c->wide) {
         c->wide[at].count += count;
@@ -127,28 +129,65 @@ static int add_counts(struct columns *p, struct scan_cell *c, const uint32_t *co
     return 0;
 }
 
-static int count_rows(struct columns *p)
+/* Rows of slice k whose series is asked for, by rank, or all of them at rank 0. */
+static int count_selected(struct columns *p, uint32_t k, bool one, uint32_t *count)
+{
+    struct scan_worker *w = p->w;
+    uint8_t *takes = w->reader->takes;
+    struct slice_rows r;
+
+    TRY(slice_read(w->reader->rows->coder, p->b, &p->sum, k, SLICE_KEY | (one ? 0 : SLICE_RANK), &r,
+                   &w->err));
+    for (uint32_t i = 0; i < r.n_key; i++)
+        takes[i] = bit_get(p->side->sel.series, r.key_series[i]);
+    if (one) {
+        uint32_t n = 0;
+
+        for (uint32_t i = p->from[k]; i < p->to[k]; i++)
+            n += takes[r.key[i]];
+        count[0] += n;
+        return 0;
+    }
+    for (uint32_t i = p->from[k]; i < p->to[k]; i++)
+        count[r.rank[i]] += takes[r.key[i]];
+    return 0;
+}
+
+static int count_slices(struct columns *p, bool one, uint32_t *count)
 {
     struct scan_worker *w = p->w;
     const uint32_t n = p->sum.n;
-    uint32_t *count = w->reader->count, beyond = 0;
+    uint32_t beyond = 0;
+
+    memset(count, 0, (n + (size_t)RANK_SLACK) * sizeof *count);
+    for (uint32_t k = 0; k < p->b->n_slice; k++) {
+        if (p->from[k] >= p->to[k])
+            continue;
+        if (p->keyed)
+            TRY(count_selected(p, k, one, count));
+        else
+            TRY(slice_count(w->reader->rows->coder, p->b, k, n, p->from[k], p->to[k], count,
+                            &w->err));
+    }
+    for (uint32_t i = 0; i < RANK_SLACK; i++)
+        beyond |= count[n + i];
+    return beyond ? err_set(&w->err, -EBADMSG, "block damaged: stack") : 0;
+}
+
+static int count_rows(struct columns *p)
+{
+    struct scan_worker *w = p->w;
+    bool one = w->sc->q->want == STORE_TOTALS && !w->nodes;
+    uint32_t *count = w->reader->count;
     struct scan_cell *c = scan_block_cell(w, p->x);
 
     if (!c)
         return w->err.code;
     c->var_missing = true;
-    if (w->sc->q->want == STORE_TOTALS && !w->nodes)
+    if (one && !p->keyed)
         return add_one(w, c, 0, p->rows, p->b->v);
-    memset(count, 0, (n + (size_t)RANK_SLACK) * sizeof *count);
-    for (uint32_t k = 0; k < p->b->n_slice; k++)
-        if (p->from[k] < p->to[k])
-            TRY(slice_count(w->reader->rows->coder, p->b, k, n, p->from[k], p->to[k], count,
-                            &w->err));
-    for (uint32_t i = 0; i < RANK_SLACK; i++)
-        beyond |= count[n + i];
-    if (beyond)
-        return err_set(&w->err, -EBADMSG, "block damaged: stack");
-    return add_counts(p, c, count);
+    TRY(count_slices(p, one, count));
+    return one ? add_one(w, c, 0, count[0], p->b->v) : add_counts(p, c, count);
 }
 
 /* ---- by row -------------------------------------------------------------------------------- */
@@ -252,7 +291,7 @@ static int add_row(struct columns *p, struct stretch *st, uint32_t i)
     unit_i128 value = value_of(p, r, i);
     uint32_t at;
 
-    if (!c || !scan_cell_place(p->w, c, r->rank ? p->sum.node[r->rank[i]] : 0, &at))
+    if (!c || !scan_cell_at(p->w, c, r->rank ? p->sum.node[r->rank[i]] : 0, &at))
         return p->w->err.code;
     c->count_unknown |= count == 0;
     if (p->vars &&

@@ -23,6 +23,7 @@ static struct scan_reader *reader_free(struct scan_reader *r)
         return NULL;
     r->rows = part_rows_free(r->rows);
     free(r->count);
+    free(r->takes);
     free(r->key);
     free(r);
     return NULL;
@@ -36,8 +37,9 @@ static struct scan_reader *reader_new(void)
         return NULL;
     r->rows = part_rows_new();
     r->count = calloc(RANK_MAX + RANK_SLACK, sizeof *r->count);
+    r->takes = calloc(BLOCK_ROWS, sizeof *r->takes);
     r->key = calloc(BLOCK_ROWS, sizeof *r->key);
-    return r->rows && r->count && r->key ? r : reader_free(r);
+    return r->rows && r->count && r->takes && r->key ? r : reader_free(r);
 }
 
 void scan_reader_free(struct scan_worker *w)
@@ -163,7 +165,7 @@ static int add_entries(struct scan_worker *w, struct scan_cell *c, const struct 
 
         if (!bit_get(w->nodes, s->node[i]))
             continue;
-        if (!scan_cell_place(w, c, s->node[i], &at) ||
+        if (!scan_cell_at(w, c, s->node[i], &at) ||
             !scan_cell_var(w, c, at, s->var ? s->var[i] : (double)NAN))
             return w->err.code;
         if (c->wide) {

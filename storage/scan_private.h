@@ -237,6 +237,14 @@ struct scan_cached *scan_cell_captured(struct scan_worker *w);
 /* Place of a node in sum or wide; false: w->err is set. */
 [[nodiscard]] bool scan_cell_place(struct scan_worker *w, struct scan_cell *c, uint32_t node,
                                    uint32_t *ret);
+static inline bool scan_cell_at(struct scan_worker *w, struct scan_cell *c, uint32_t node,
+                                uint32_t *ret)
+{
+    if (!c->dense)
+        return scan_cell_place(w, c, node, ret);
+    *ret = c->n == 1 ? 0 : node; /* one number of all, or a trie without stacks */
+    return true;
+}
 /* NaN: not known. */
 [[nodiscard]] bool scan_cell_var(struct scan_worker *w, struct scan_cell *c, uint32_t at,
                                  double var);
@@ -285,6 +293,7 @@ struct scan_key {
 struct scan_reader {
     struct part_rows *rows; /* its handle, coder, block */
     uint32_t *count;        /* by rank */
+    uint8_t *takes;         /* by key of a slice */
     struct scan_key *key;   /* by key of a slice */
 };
 

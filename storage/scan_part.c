@@ -373,7 +373,7 @@ static bool can_cache(const struct scan_worker *w, const struct scan_item *it, u
     const struct scan_side *s = &sc->side[side];
     struct scan_block x = {.it = it, .side = side};
     uint32_t smin = UINT32_MAX, smax = 0, bucket = UINT32_MAX;
-    uint64_t rows = 0;
+    uint64_t rows = 0, least;
 
     if (sc->q->level != STORE_SUM || w->nodes || s->n_window || s->sel.by_attr)
         return false;
@@ -396,8 +396,9 @@ static bool can_cache(const struct scan_worker *w, const struct scan_item *it, u
         rows += x.pick == SCAN_SOME ? m->n : 0;
     }
     *ret_bucket = bucket;
-    return rows >= (store_tuning.cache_rows ? store_tuning.cache_rows : CACHE_ROWS) &&
-           scan_group_one(sc, it->block->m.svc, smin, smax);
+    least = w->n_node > CACHE_ROWS ? w->n_node : CACHE_ROWS; /* what is captured costs by node */
+    least = store_tuning.cache_rows ? store_tuning.cache_rows : least;
+    return rows >= least && scan_group_one(sc, it->block->m.svc, smin, smax);
 }
 
 /* What was asked of the part: which of its series, by stack or in all. */

@@ -406,6 +406,8 @@ static void *opener_main(void *arg)
                               .keep_raw_ns = c->age_ns,
                               .min_free = c->min_free ? c->min_free : 1, /* 0: its default */
                               .max_unsealed = c->max_unsealed,
+                              .reserve = c->reserve ? c->reserve : 1, /* 0: its default */
+                              .seal_ns = c->seal_after_ns,
                               .mem_head = a->plan.head,
                               .mem_dict = a->plan.dict,
                               .mem_cache = a->plan.cache,

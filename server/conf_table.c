@@ -90,6 +90,10 @@ const struct conf_opt srv_opts[] = {
      "space to leave free on the file system; below a quarter of it batches are refused"},
     {"storage", "max_unsealed", CONF_SIZE, AT(max_unsealed), "1GiB", M(1), G(1 << 20),
      "journal not yet sealed; beyond it batches are refused with head_full"},
+    {"storage", "seal_after", CONF_DURATION, AT(seal_after_ns), "60s", SEC(1) / 10, SEC(3600),
+     "data are written into parts after so long at most"},
+    {"storage", "reserve", CONF_SIZE, AT(reserve), "32MiB", 0, G(1),
+     "file that is given up when the disk is full, so that the head can be sealed"},
 };
 // clang-format on
 

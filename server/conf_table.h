@@ -32,7 +32,8 @@ struct srv_conf {
     uint64_t max_points, max_nodes, answer, form;
     /* [storage] */
     char *dir, *backup_dir;
-    uint64_t min_free, max_unsealed;
+    uint64_t min_free, max_unsealed, reserve;
+    int64_t seal_after_ns;
 };
 
 extern const struct conf_opt srv_opts[];

@@ -95,8 +95,10 @@ void epoch_turned(struct store *s)
 {
     (void)dictfile_close(s->dict);
     s->dict = s->next_dict;
+    pool_count_in(&s->epoch->pool, NULL); /* from here on one of those at hand */
     mutex_lock(&s->epochs);
     keep(s, s->epoch);
+    shrink(s);
     mutex_unlock(&s->epochs);
     epoch_unref(s->epoch);
     s->turned = mono_now();
@@ -158,6 +160,17 @@ struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
     if (other)
         epoch_unref(e);
     return other ? other : e;
+}
+
+uint64_t epochs_bytes(struct store *s)
+{
+    uint64_t n = 0;
+
+    mutex_lock(&s->epochs);
+    for (uint32_t i = 0; i < s->n_old_epoch; i++)
+        n += atomic_load(&s->old_epoch[i]->pool.used);
+    mutex_unlock(&s->epochs);
+    return n;
 }
 
 struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err)

@@ -34,22 +34,27 @@ void pool_deinit(struct pool *p)
     p->old = NULL;
     arena_deinit(&p->fixed);
     mutex_deinit(&p->mu);
-    if (p->sum)
-        atomic_fetch_sub_explicit(p->sum, atomic_load(&p->used), memory_order_relaxed);
-    p->sum = NULL;
+    pool_count_in(p, NULL);
 }
 
 void pool_count_in(struct pool *p, _Atomic uint64_t *sum)
 {
-    p->sum = sum;
-    atomic_fetch_add_explicit(sum, atomic_load(&p->used), memory_order_relaxed);
+    _Atomic uint64_t *old = atomic_exchange(&p->sum, sum);
+    uint64_t used = atomic_load(&p->used);
+
+    if (old)
+        atomic_fetch_sub_explicit(old, used, memory_order_relaxed);
+    if (sum)
+        atomic_fetch_add_explicit(sum, used, memory_order_relaxed);
 }
 
 static void count(struct pool *p, size_t n)
 {
+    _Atomic uint64_t *sum = atomic_load_explicit(&p->sum, memory_order_relaxed);
+
     atomic_fetch_add_explicit(&p->used, n, memory_order_relaxed);
-    if (p->sum)
-        atomic_fetch_add_explicit(p->sum, n, memory_order_relaxed);
+    if (sum)
+        atomic_fetch_add_explicit(sum, n, memory_order_relaxed);
 }
 
 void *pool_fixed(struct pool *p, size_t n)
@@ -75,9 +80,7 @@ void pool_free(struct pool *p, void *block, size_t n)
     if (!block)
         return;
     free(block);
-    atomic_fetch_sub_explicit(&p->used, n, memory_order_relaxed);
-    if (p->sum)
-        atomic_fetch_sub_explicit(p->sum, n, memory_order_relaxed);
+    count(p, 0 - n);
 }
 
 void pool_retire(struct pool *p, void *block, size_t n)

@@ -24,16 +24,17 @@ struct pool_old;
 
 struct pool {
     struct mutex mu;
-    uint32_t readers;      /* under mu */
-    struct pool_old *old;  /* under mu: copies that a reader may still hold */
-    _Atomic uint64_t used; /* bytes of everything below */
-    _Atomic uint64_t *sum; /* the same for several pools; NULL: none */
-    struct arena fixed;    /* writer only: what lives as long as the store */
+    uint32_t readers;                /* under mu */
+    struct pool_old *old;            /* under mu: copies that a reader may still hold */
+    _Atomic uint64_t used;           /* bytes of everything below */
+    _Atomic(_Atomic uint64_t *) sum; /* the same for several pools; NULL: none */
+    struct arena fixed;              /* writer only: what lives as long as the store */
 };
 
 void pool_init(struct pool *p);
 void pool_deinit(struct pool *p);
-/* Count into *sum too, what is there already included. */
+/* Count into *sum too, what is there already included; NULL: no more, what is there is taken out
+ * again. Not while the pool is written. */
 void pool_count_in(struct pool *p, _Atomic uint64_t *sum);
 /* Zeroed memory for the life of the store. */
 void *pool_fixed(struct pool *p, size_t n);

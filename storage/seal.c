@@ -16,7 +16,6 @@
 
 #define SEAL_BYTES   (UINT64_C(64) << 20)
 #define SEAL_JOURNAL (UINT64_C(256) << 20)
-#define SEAL_NS      (60 * NS_PER_S)
 #define CHANGE_MEM   ((size_t)1 << 30)
 
 uint64_t seal_part_id(struct store *s)
@@ -36,7 +35,7 @@ static uint64_t head_bytes(struct store *s)
 bool seal_due(struct store *s)
 {
     uint64_t bytes = store_tuning.seal_bytes ? store_tuning.seal_bytes : SEAL_BYTES;
-    int64_t ns = store_tuning.seal_ns ? store_tuning.seal_ns : SEAL_NS;
+    int64_t ns = store_tuning.seal_ns ? store_tuning.seal_ns : s->conf.seal_ns;
     int64_t since = atomic_load(&s->unsealed_since);
 
     if (store_tuning.seal_asked)

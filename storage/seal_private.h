@@ -82,6 +82,7 @@ void epoch_settle(struct store *s);
 [[nodiscard]] int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next,
                              struct err *err);
 void epochs_close(struct store *s);
+uint64_t epochs_bytes(struct store *s); /* of older ones at hand */
 /* One with all its maps, to take stacks over from. As epoch_get(), but not kept. Opening only. */
 struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err);
 /* An older epoch, loaded on demand: one reference, the caller's. NULL: err says why. Any thread. */

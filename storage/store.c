@@ -37,6 +37,7 @@
 #define ROWS_MAX      1000000u
 #define DAY_NS        (86400 * NS_PER_S)
 #define MAX_UNSEALED  (UINT64_C(1) << 30)
+#define SEAL_NS       (60 * NS_PER_S)
 #define RESERVE       (UINT64_C(32) << 20)
 #define MIN_FREE      (UINT64_C(1) << 30)
 #define MEM_HEAD      (UINT64_C(1) << 30)
@@ -76,6 +77,8 @@ static void set_defaults(struct store_conf *c)
         c->min_free = MIN_FREE;
     if (!c->reserve)
         c->reserve = RESERVE;
+    if (c->seal_ns <= 0)
+        c->seal_ns = SEAL_NS;
     if (!c->mem_head)
         c->mem_head = MEM_HEAD;
     if (!c->mem_query)
@@ -475,6 +478,7 @@ void store_stats(struct store *s, struct store_stats *ret)
         .head_rows = head_rows,
         .head_bytes = atomic_load(&s->mem_used),
         .journal_bytes = atomic_load(&s->unsealed),
+        .dict_bytes = atomic_load(&v->epoch->pool.used) + epochs_bytes(s),
         .series = v->snap.series - 1,
         .lsn = v->lsn,
         .batches = atomic_load(&s->batches),

@@ -72,7 +72,8 @@ static void seal_by_itself(struct store *s, mono_ns *retry)
 static void *writer_main(void *arg)
 {
     struct store *s = arg;
-    const int64_t wait = store_tuning.seal_ns ? store_tuning.seal_ns / 4 : LOOK_NS;
+    const int64_t after = store_tuning.seal_ns ? store_tuning.seal_ns : s->conf.seal_ns;
+    const int64_t wait = after / 4 < LOOK_NS ? after / 4 : LOOK_NS;
     mono_ns retry = {};
 
     for (;;) {

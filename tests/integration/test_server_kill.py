@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL under load: every acknowledged batch is there, once. STRATA_ROUNDS rounds (20).
+"""SIGKILL under load and under seals: every acknowledged batch is there, once. STRATA_ROUNDS rounds
+(20); what is in the head is sealed five times a second.
 
 Each sender keeps one batch in flight; what was in flight at a kill is sent again after it, as an
 agent would, and may have been stored or not: its identity decides. The page cache survives a kill:
@@ -20,7 +21,7 @@ ROUNDS = int(os.environ.get("STRATA_ROUNDS", "20"))
 PER_STORE = 50  # kills of one directory: what is kept grows with each
 SENDERS = 4
 PAUSE_S = 0.05  # 20 batches a second each, at most
-SETTINGS = {"ingest.age": "7d"}
+SETTINGS = {"ingest.age": "7d", "storage.seal_after": "200ms"}
 
 
 class Kill(unittest.TestCase):

@@ -9,7 +9,8 @@ import { children, pathTo } from './tree.js';
 const MOST = 200;
 const MOST_KIDS = 80;
 
-export function createA11yTree() {
+/** @param {string} [prefix] of ids: each tree of a page has its own */
+export function createA11yTree(prefix = 'frame') {
   const el = document.createElement('div');
   el.className = 'a11y-tree';
   el.setAttribute('role', 'tree');
@@ -38,7 +39,7 @@ export function createA11yTree() {
       const item = (n, pos, size) =>
         html`<div
           role="treeitem"
-          id="frame-${n}"
+          id="${prefix}-${n}"
           aria-level=${t.depth[n] - t.depth[root] + 1}
           aria-posinset=${pos}
           aria-setsize=${size}
@@ -55,7 +56,7 @@ export function createA11yTree() {
         ],
         el,
       );
-      el.setAttribute('aria-activedescendant', `frame-${focus}`);
+      el.setAttribute('aria-activedescendant', `${prefix}-${focus}`);
     },
   };
 }

@@ -229,6 +229,27 @@ export async function flamegraph(params, signal) {
 }
 /** @typedef {Awaited<ReturnType<typeof flamegraph>>} Flame */
 
+/** GET /sandwich. @param {Params} params @param {AbortSignal} signal */
+export async function sandwich(params, signal) {
+  const a = await get('/sandwich', params, signal);
+  if (a?.kind !== 'sandwich') throw new BadAnswer('/sandwich is none');
+  const func = funcs(a);
+  const side = (/** @type {any} */ x) => ({
+    tree: decode({ n: Number(x?.n ?? 0), node: x?.node, func }),
+    hidden: num(x?.trim?.hidden_nodes) ?? 0,
+  });
+  const f = a.function ?? {};
+  return {
+    type: typeOf(a.type),
+    unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
+    quality: quality(a),
+    function: { functions: num(f.functions) ?? 0, self: num(f.self) ?? 0, total: num(f.total) ?? 0 },
+    callers: side(a.callers),
+    callees: side(a.callees),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof sandwich>>} Sandwich */
+
 /** GET /timeseries: one series, all labels together. @param {Params} params @param {AbortSignal} signal */
 export async function timeseries(params, signal) {
   const a = await get('/timeseries', params, signal);

@@ -15,6 +15,7 @@ import { show } from './safe.js';
  * @property {number} parentOfRoot  total of the caller of node 0, NaN unknown
  * @property {boolean} periodic   samples count ticks, so n has an error
  * @property {boolean} short
+ * @property {string} [whole]  what function 0 is, where it is not the whole selection
  */
 
 /** Drawn name. @param {Context} c @param {number} n */
@@ -76,7 +77,7 @@ export function inspector(c, n, everywhere, act) {
       <div class="inspector-title">${isAll ? nothing : o.swatch}<bdi class="mono" title=${show(c.tree.funcs.name[fn] ?? '')}>${label(c, n)}</bdi>${
         c.tree.funcs.raw?.[fn] ? html`<small title="The recorded name is not valid text: what is shown was repaired">repaired</small>` : nothing
       }</div>
-      <div class="inspector-where">${isAll ? 'the whole selection' : html`<span>${o.text}</span><bdi>${where(c, n)}</bdi>`}</div>
+      <div class="inspector-where">${isAll ? (c.whole ?? 'the whole selection') : html`<span>${o.text}</span><bdi>${where(c, n)}</bdi>`}</div>
     </div>
     <div class="stats">
       ${stat(total(f.v, c.type), 'total', c.periodic && known ? plusMinus(f.v, f.samples, c.type) : '', exact(f.v, c.type))}
@@ -117,7 +118,7 @@ export function tip(c, n, frames, deepest) {
     html`<div class="tip-share"><span>${what}</span><i class="meter"><i .style=${`width:${whole > 0 ? Math.min(100, (f.v / whole) * 100) : 0}%`}></i></i><b>${text}</b></div>`;
   const up = t.parent[n];
   return html`<b class="tip-name"><bdi>${show(t.funcs.name[fn] ?? '')}</bdi></b>
-    <div class="tip-where">${fn === 0 ? 'the whole selection' : html`${o.swatch}${o.text} · <bdi>${where(c, n)}</bdi>`}</div>
+    <div class="tip-where">${fn === 0 ? (c.whole ?? 'the whole selection') : html`${o.swatch}${o.text} · <bdi>${where(c, n)}</bdi>`}</div>
     <div class="tip-values"><span>total <b>${total(f.v, c.type)}</b></span><span>self <b>${total(f.self, c.type)}</b></span></div>
     ${f.parent && n !== 0 ? share('of parent', up >= 0 ? t.total[up] : c.parentOfRoot, f.parent) : nothing}
     ${c.root || t.rootHash ? share('of view', t.total[c.root], f.view) : nothing}${share('of total', c.everything, f.total)}

@@ -16,6 +16,7 @@ const MAX_MAGNIFY = 4096;
 
 /**
  * @param {object} on
+ * @param {boolean} [on.up]  row 0 at the bottom, callers above it
  * @param {(node: number) => void} on.zoom
  * @param {(node: number, list: number) => void} on.hover  -1: nothing under the pointer
  * @param {(node: number, x: number, y: number) => void} [on.menu]  right click, client pixels
@@ -73,12 +74,20 @@ export function createGraph(on) {
     width: 1,
     height: 1,
     row: ROW_PX,
+    up: on.up === true,
     top: 0,
   };
   /** @type {null | {t0:number, base:number, from:number[], to:number[]}} */ let move = null;
   const reduced = matchMedia('(prefers-reduced-motion: reduce)');
   const counters = { nodes: 0, decodeMs: 0, draws: 0, rects: 0, visited: 0, layoutMs: 0, paintMs: 0 };
 
+  const end = () => scroller.scrollHeight - scroller.clientHeight;
+  /** How far row 0 is scrolled away, CSS pixels; upside down it is counted from the bottom. */
+  const scrolled = () => (view.up ? Math.max(0, end() - scroller.scrollTop) : scroller.scrollTop);
+  /** @param {number} px */
+  const scrollTo = (px) => {
+    scroller.scrollTop = view.up ? end() - px : px;
+  };
   const rowPx = () => Math.round(ROW_PX * dpr);
 
   function theme() {
@@ -136,7 +145,7 @@ export function createGraph(on) {
     dirty = false;
     if (!tree || !W || !pal || !tree.total[0]) return;
     const t0 = performance.now();
-    let top = Math.round(scroller.scrollTop * dpr);
+    let top = Math.round(scrolled() * dpr);
     view.root = root;
     view.x0 = x0;
     view.x1 = x1;
@@ -184,7 +193,7 @@ export function createGraph(on) {
         hov = b === hovered;
       if (!sel && !hov && !(outlined >= 0 && !isRun && tree.func[n] === outlined)) continue;
       const r = list.row[b],
-        y = r * view.row - view.top;
+        y = view.up ? H - (r + 1) * view.row + view.top : r * view.row - view.top;
       const x = list.x[b],
         w = Math.max(3 * line, list.w[b] - line);
       marked = true;
@@ -406,7 +415,7 @@ export function createGraph(on) {
       el.classList.remove('magnified');
       size();
       resize();
-      scroller.scrollTop = scroll;
+      scrollTo(scroll);
       leave();
       invalidate();
     },
@@ -444,10 +453,10 @@ export function createGraph(on) {
     select(n) {
       selected = n;
       if (tree) {
-        const y = (tree.depth[n] - tree.depth[root]) * ROW_PX;
-        if (y < scroller.scrollTop) scroller.scrollTop = Math.max(0, y - ROW_PX);
-        else if (y + ROW_PX > scroller.scrollTop + scroller.clientHeight)
-          scroller.scrollTop = y - scroller.clientHeight + 3 * ROW_PX;
+        const y = (tree.depth[n] - tree.depth[root]) * ROW_PX,
+          at = scrolled();
+        if (y < at) scrollTo(Math.max(0, y - ROW_PX));
+        else if (y + ROW_PX > at + scroller.clientHeight) scrollTo(y - scroller.clientHeight + 3 * ROW_PX);
       }
       overlay();
     },

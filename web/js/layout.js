@@ -18,6 +18,7 @@ export const RUN = -2;
  * @property {number} width   device pixels
  * @property {number} height  device pixels
  * @property {number} row     height of a row, device pixels
+ * @property {boolean} [up]  row 0 at the bottom
  * @property {number} top     scroll offset, device pixels (negative while an animation moves rows down)
  *
  * @typedef {object} DrawList
@@ -186,7 +187,7 @@ function index(l, firstRow, rows) {
 
 /** Bar under (x, y) in device pixels, -1 if none; bars of one or two pixels get one more on each side. @param {DrawList} l @param {View} v @param {number} x @param {number} y */
 export function hit(l, v, x, y) {
-  const r = Math.floor((y + v.top) / v.row) - l.firstRow;
+  const r = Math.floor(((v.up ? v.height - 1 - y : y) + v.top) / v.row) - l.firstRow;
   if (r < 0 || r >= l.rows) return -1;
   let lo = l.rowAt[r],
     hi = l.rowAt[r + 1] - 1;

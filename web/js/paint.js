@@ -181,7 +181,7 @@ export function paint(ctx, list, v, t, labels, pal, type) {
   const { x, w, row, order, fillAt, node, count: runs } = list;
   const { dpr, advance } = type,
     line = v.row - Math.max(1, Math.round(dpr));
-  const yOf = (/** @type {number} */ r) => r * v.row - v.top;
+  const yOf = (/** @type {number} */ r) => (v.up ? v.height - (r + 1) * v.row + v.top : r * v.row - v.top);
   ctx.fillStyle = pal.back; // the canvas is opaque: cheaper to compose than alpha
   ctx.fillRect(0, 0, v.width, v.height);
   for (let f = 0; f < FILLS; f++) {

@@ -12,6 +12,7 @@ export const VIEWS = /** @type {const} */ ([
   ['flame', 'Flame', '1'],
   ['both', 'Both', 'b'],
   ['table', 'Table', '2'],
+  ['sandwich', 'Sandwich', '3'],
 ]);
 /** format, text */
 const EXPORTS = /** @type {const} */ ([

@@ -16,10 +16,12 @@ export const DEFAULTS = /** @type {const} */ ({
   sel: '',
   s: '',
   sort: 'self',
+  fn: '',
+  in: '',
 });
 
 const ALLOWED = /** @type {Record<string, string[]>} */ ({
-  view: ['flame', 'both', 'table'],
+  view: ['flame', 'both', 'table', 'sandwich'],
   color: ['origin', 'binary'],
   names: ['short', 'full'],
   sort: ['self', 'total', 'samples'],
@@ -39,6 +41,7 @@ function valid(k, v) {
   const list = ALLOWED[k];
   if (list) return list.includes(v);
   if (k === 'z' || k === 'sel') return v === '' || HASH.test(v);
+  if (k === 'in') return v === '' || /^(bin|file)=./s.test(v);
   if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;
   if (k === 'from' || k === 'to') return !Number.isNaN(toMs(v, 0));
   return v.length <= LONGEST;

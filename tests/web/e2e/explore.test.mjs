@@ -9,6 +9,7 @@ import { after, before, beforeEach, test } from 'node:test';
 import { show } from '../../../web/js/safe.js';
 import * as answers from '../fixtures/answers.mjs';
 import { filterTree } from '../fixtures/filters.mjs';
+import { sandwich } from '../fixtures/sandwich.mjs';
 import { axeSource, launch, open } from './browser.mjs';
 import { serve } from './server.mjs';
 
@@ -269,6 +270,50 @@ test('filters: to the matches of a search, a preset, a typed one; nothing left s
     await page.waitForFunction(() => !document.body.dataset.state);
     assert.equal(await page.evaluate(() => window.strataGraph.tree.total[0]), whole.total[0]);
   });
+});
+
+test('sandwich: callers above, callees below, one scale; by key, click and link; Back', async () => {
+  const t = server.treeOf('3k');
+  const want = sandwich(t, new URLSearchParams({ fn: 'forward' })).function;
+  await explore('', async (page) => {
+    await clickFrame(page, 'train_step');
+    await page.keyboard.press('s');
+    await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b'));
+    assert.deepEqual([(await params(page)).view, (await params(page)).fn, (await params(page)).in], ['sandwich', 'train_step', 'file=trainer.py']);
+    assert.match(await text(page, '#sandwich .panel-head'), /^train_step trainer\.py 1\.45 core-h · 37\.1 % of total self 417 core-s/);
+    const said = (side) => page.evaluate((s) => { const e = document.querySelector(`#sandwich .${s} .a11y-tree`); return document.getElementById(e.getAttribute('aria-activedescendant'))?.textContent.replaceAll('\u202f', ' ') ?? e.querySelector('[aria-selected=true]')?.textContent; }, side);
+    await page.locator('#sandwich .callers .a11y-tree').focus();
+    await page.keyboard.press('ArrowUp');
+    assert.match(await said('callers'), /^train_epoch, 1\.45 core-h/);
+    assert.match(await text(page, '.inspector-title'), /train_epoch/);
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown');
+    assert.match(await said('callees'), /^forward, .* of parent/, 'below the function its callees begin');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent === 'forward');
+    assert.equal((await params(page)).fn, 'forward');
+    assert.ok(Number(want.total) > 0);
+    /* a click on the widest caller puts it in the middle: its bar stands one row above the bottom */
+    const box = await page.locator('#sandwich .callers .graph-scroll').boundingBox();
+    await page.mouse.click(box.x + 20, box.y + box.height - 18 - 9);
+    await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent !== 'forward');
+    assert.notEqual((await params(page)).fn, 'forward');
+    await page.goBack();
+    await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent === 'forward');
+    await page.goBack();
+    await page.goBack();
+    await settled(page);
+    assert.equal((await params(page)).view, undefined);
+    assert.match(await text(page, '.inspector-title'), /train_step/);
+  });
+  await explore('?view=sandwich&fn=gelu&f=keep%3Atrain_step', async (page) => {
+    assert.match(await text(page, '#sandwich .panel-head'), /^gelu/);
+    assert.match(await text(page, '.inspector-title'), /gelu/);
+    assert.deepEqual(asked('/sandwich').at(-1).params.getAll('f'), ['keep:train_step']);
+  });
+  await explore('?view=sandwich&fn=no+such', async (page) => assert.match(await text(page, '#sandwich .panel-note'), /no such is in no sample/));
+  await explore('?view=sandwich', async (page) => assert.match(await text(page, '#sandwich .panel-note'), /Select a function/));
 });
 
 test('search by regular expression is the server’s; its refusal stands at the field', async () => {
@@ -670,6 +715,7 @@ test('axe finds nothing, in every state and both themes', async () => {
     help: ['', (page) => page.keyboard.press('?')],
     filters: ['?f=keep%3Atrain_step&f=collapse%3Arecursion', (page) => page.locator('#filters .chip.add').click()],
     menu: ['', async (page) => { await page.locator('.a11y-tree').focus(); await page.keyboard.press('ArrowDown'); await page.keyboard.press('.'); }],
+    sandwich: ['?view=sandwich&fn=gelu', null],
     'selector error': ['?q=cpu%7B', null],
     empty: ['', null, () => answers.empty('no_match', { matcher: 'host="x"' })],
     never: ['', null, () => answers.empty('never_ingested')],

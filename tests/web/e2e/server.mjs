@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as answers from '../fixtures/answers.mjs';
+import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
 const WEB = fileURLToPath(new URL('../../../web/', import.meta.url));
@@ -28,6 +29,7 @@ const COMMON = ['q', 'from', 'to', 'agg', 'at', 'timeout', 'f'];
 const KNOWN = {
   '/flamegraph': [...COMMON, 'width', 'max_nodes', 'root', 'order', 'invert', 'match', 'hash'],
   '/top': [...COMMON, 'sort', 'key', 'match', 'any', 'limit', 'after'],
+  '/sandwich': [...COMMON, 'fn', 'bin', 'file', 'width', 'max_nodes', 'order'],
   '/timeseries': [...COMMON, 'points', 'bucket', 'by', 'rate'],
   '/types': ['q', 'from', 'to', 'timeout'],
   '/labels': ['q', 'from', 'to', 'timeout'],
@@ -77,6 +79,7 @@ export async function serve({ base = '' } = {}) {
         return error(400, { code: 'bad_pattern', param: 'match', message: `match: ${e.message}` });
       }
     }
+    if (path === '/sandwich') return { status: 200, body: sandwich(t, p) };
     if (path === '/timeseries') {
       const nothing = state.say.get('/flamegraph')?.(p)?.empty;
       return { status: 200, body: nothing ? answers.emptySeries(t, p) : answers.timeseries(t, p) };

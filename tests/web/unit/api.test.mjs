@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { beforeEach, test } from 'node:test';
 import * as answers from '../fixtures/answers.mjs';
+import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
 const golden = (name) => JSON.parse(readFileSync(new URL(`../../golden/api/${name}.json`, import.meta.url), 'utf8'));
@@ -52,6 +53,7 @@ test('fixtures have the shapes of the server’s golden answers', () => {
     zero: answers.empty('zero'),
     top: answers.top(t, golden('top').matched ? p : new URLSearchParams()),
     timeseries: answers.timeseries(t, new URLSearchParams()),
+    sandwich: sandwich(t, new URLSearchParams({ fn: 'train_step' })),
     types: answers.types(),
     labels: answers.labels(),
     values: answers.values('service'),
@@ -91,6 +93,18 @@ test('a zoomed one: root, path, hashes', async () => {
   assert.equal(hashOf(a.tree, 0), '639f4652fa8cc9fe');
   assert.equal(hashOf(a.tree, 1), '143184d9ecd195e9');
   assert.equal(a.tree.total[0], 500);
+});
+
+test('a sandwich: both trees have the function in row 0, with its total', async () => {
+  given(golden('sandwich'));
+  const a = await api.sandwich({ fn: 'main' }, signal());
+  assert.deepEqual(a.function, { functions: 1, self: 0, total: 900 });
+  for (const side of [a.callers, a.callees]) {
+    assert.equal(side.tree.total[0], 900);
+    assert.equal(side.tree.funcs.name[side.tree.func[0]], 'main');
+  }
+  given({ kind: 'tree' });
+  await assert.rejects(api.sandwich({}, signal()), /sandwich/);
 });
 
 test('not covered, and covered and zero', async () => {

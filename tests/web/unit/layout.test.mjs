@@ -150,6 +150,17 @@ for (const size of ['3k', '200k'])
       }
     });
 
+test('upside down the pointer finds the same bars, counted from the bottom', () => {
+  const f = { name: ['all', 'a', 'b'], file: ['', '', ''], bin: ['', '', ''], kind: ['', 'native', 'native'], key: ['0', '1', '2'] };
+  const t = decode({ n: 3, node: { depth: [0, 1, 2], func: [0, 1, 2], self: [50, 25, 25], total: [100, 50, 25] }, func: f });
+  const v = { root: 0, x0: 0, x1: 100, width: 100, height: 90, row: 18, up: true, top: 0 };
+  const l = layout(t, v, new Uint8Array(3), 0, drawList());
+  const at = (x, y) => l.node[hit(l, v, x, y)];
+  assert.deepEqual([at(10, 89), at(10, 72), at(10, 71), at(10, 53)], [0, 0, 1, 2]);
+  assert.equal(hit(l, v, 40, 53), -1);
+  assert.equal(hit(l, v, 10, 20), -1);
+});
+
 test('a window of the view: only what lies in it, at the same scale', () => {
   const t = decode(answers.flamegraph(makeTree('3k'), new URLSearchParams({ max_nodes: '0' })));
   const all = t.total[0];

@@ -134,13 +134,15 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       from: pick('now-1h', 'now-5m', '2026-11-29T13:00:00Z', '1795960800s'),
       to: pick('now', '2026-11-29T13:30:00Z'),
       f: Array.from({ length: rnd(4) }, () => `${pick('keep', 'drop', 'merge', 'collapse', 'start')}:${pick('', 'fn=', 'bin=')}a${text()}`),
-      view: pick('flame', 'both', 'table'),
+      view: pick('flame', 'both', 'table', 'sandwich'),
       color: pick('origin', 'binary'),
       names: pick('short', 'full'),
       z: hash(),
       sel: hash(),
       s: text(),
       sort: pick('self', 'total', 'samples'),
+      fn: text(),
+      in: pick('', `bin=a${text()}`, `file=a${text()}`),
       unknown: rnd(4) ? [] : [['by', text()], ['by', text()]],
       notices: [],
     };
@@ -149,7 +151,7 @@ test('10,000 random states: decode(encode(s)) = s', () => {
 });
 
 test('garbage URLs become the default, with a notice naming the key', () => {
-  for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1']]) {
+  for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['in', 'kind=x'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1']]) {
     const s = decode(`?${new URLSearchParams([[k, v]])}`);
     assert.deepEqual(s[k], DEFAULTS[k]);
     assert.equal(s.notices.length, 1);

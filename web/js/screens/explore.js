@@ -19,6 +19,7 @@ import { createFrameMenu } from '../framemenu.js';
 import { createGraph } from '../graph.js';
 import { icon } from '../icons.js';
 import { helpDialog, listen } from '../keys.js';
+import { lazyPanel } from '../lazypanel.js';
 import { createLazyChart } from '../lazychart.js';
 import { createLive } from '../live.js';
 import { announce, copy, toast } from '../notify.js';
@@ -248,7 +249,8 @@ export function start() {
       { text: 'Stacks from it on', key: 'f', off, run: filterSelected('start') },
       { text: 'Fold its frames away', key: 'm', off, run: filterSelected('merge') },
       { text: 'Collapse recursion', key: 'R', run: () => addFilter('collapse:recursion') },
-      { text: 'Copy name', key: 'c', off, line: true, run: copyName },
+      { text: 'Callers and callees', key: 's', off, run: sandwichSelected, line: true },
+      { text: 'Copy name', key: 'c', off, run: copyName },
     ], x, y);
   }
   function menuAtSelected() {
@@ -258,6 +260,36 @@ export function start() {
   function copyName() {
     const t = tree();
     if (t) copy(t.funcs.name[t.func[graph.selected]] ?? '', 'Name copied');
+  }
+
+  /* ---- sandwich ---- */
+  const sandwich = lazyPanel($('sandwich'), async () => {
+    const m = await import('../later/sandwich.js');
+    const panel = m.createSandwich($('sandwich'), {
+      question: () => ({ ...sameShown(), width: width() }),
+      short: () => store.get().names === 'short',
+      colour: () => store.get().color,
+      pick: (fn) => store.set({ fn: fn.name, in: fn.scope }, true),
+      inspect: (c, n) => drawInspector(c, n),
+      copy: (name) => copy(name, 'Name copied'),
+      announce,
+    });
+    return { ...panel, fnOf: m.fnOf };
+  });
+  function showSandwich() {
+    const s = store.get();
+    if (s.view === 'sandwich') sandwich.want((p) => p.show({ name: s.fn, scope: s.in }));
+  }
+  /** The selected frame's function in the middle. */
+  function sandwichSelected() {
+    const t = tree(),
+      f = t ? t.func[graph.selected] : 0;
+    if (!t || f <= 0) return store.set({ view: 'sandwich' }, true);
+    return sandwich.want((p) => {
+      const fn = p.fnOf(t.funcs, f);
+      store.set({ view: 'sandwich', fn: fn.name, in: fn.scope }, true);
+      p.focus();
+    });
   }
 
   /* ---- selection and zoom ---- */
@@ -432,7 +464,10 @@ export function start() {
       const at = quiet && flame && flame.view.root === a.view.root && graph.root === 0 ? graph.scroller.scrollTop : 0;
       adopt(a, 0, at);
       renderAll();
-      if (!again) rows.load();
+      if (!again) {
+        rows.load();
+        showSandwich();
+      }
     } catch (e) {
       if (mine !== loadNumber) return;
       if (/** @type {Error} */ (e).name === 'AbortError') {
@@ -525,17 +560,18 @@ export function start() {
   }
 
   /* ---- panels ---- */
-  function drawInspector() {
-    const t = tree();
-    const n = graph.selected;
-    $('inspector').classList.toggle('at-root', n === graph.root);
+  /** @param {import('../details.js').Context} [of] a frame of another picture @param {number} [at] */
+  function drawInspector(of, at) {
+    const t = of ? of.tree : tree();
+    const n = at ?? graph.selected;
+    $('inspector').classList.toggle('at-root', !of && n === graph.root);
     if (!t || !graph.tree) {
       render(nothing, $('inspector'));
       return;
     }
     const row = rows.everywhere.get(t.funcs.key[t.func[n]] ?? '');
     render(
-      inspector(context(t), n, t.func[n] > 0 ? row : undefined, {
+      inspector(of ?? context(t), n, t.func[n] > 0 ? row : undefined, {
         copy: (name) => copy(name, 'Name copied'),
         zoom: () => zoom(n),
         menu: menuAtSelected,
@@ -629,6 +665,7 @@ export function start() {
   function themed() {
     header();
     graph.theme();
+    sandwich.now?.theme();
     const c = graph.colours;
     if (c) chart.setColours(c);
   }
@@ -664,12 +701,14 @@ export function start() {
     { keys: ['m'], text: 'fold its frames away', run: filterSelected('merge'), where: 'graph' },
     { keys: ['R'], text: 'collapse recursion', run: () => addFilter('collapse:recursion'), where: 'graph' },
     { keys: ['.', 'ContextMenu'], text: 'menu of the frame', run: menuAtSelected, where: 'graph' },
+    { keys: ['s'], text: 'callers and callees', run: sandwichSelected, where: 'graph' },
     { keys: ['c'], text: 'copy the name', run: copyName, where: 'graph' },
     { keys: ['n', 'N'], text: 'next, previous match', run: (e) => search.step(e.key === 'n' ? 1 : -1) },
     { keys: ['/'], text: 'search', run: () => search.focus() },
     { keys: ['1'], text: 'flame graph', run: () => store.set({ view: 'flame' }, true) },
     { keys: ['b'], text: 'graph and table', run: () => store.set({ view: 'both' }, true) },
     { keys: ['2'], text: 'table', run: () => store.set({ view: 'table' }, true) },
+    { keys: ['3'], text: 'sandwich', run: sandwichSelected },
     { keys: ['t'], text: 'time range', run: () => rangeMenu.open() },
     { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => shift(e.key === '[' ? -0.5 : 0.5, 1) },
     { keys: ['-', '='], text: 'wider, narrower range', run: (e) => shift(0, e.key === '-' ? 2 : 0.5) },
@@ -727,8 +766,11 @@ export function start() {
       crumbs();
       drawInspector();
     }
+    if (['view', 'fn', 'in'].some((k) => changed.has(k))) showSandwich();
+    if (changed.has('color') || changed.has('names')) sandwich.now?.redraw();
     if (changed.has('view')) {
       toolbar.draw();
+      if (s.view !== 'sandwich') drawInspector();
       showTable(true);
     }
   });

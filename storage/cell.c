@@ -303,7 +303,7 @@ uint32_t rank_followed(const uint8_t *one, uint32_t n, uint32_t d)
 void rank_join(const uint8_t *one, const uint8_t *two, uint32_t n, uint32_t d, uint32_t *ret)
 {
     struct rank_table t;
-    uint32_t j = 0;
+    uint32_t j = 0, last = n;
 
     if (d <= 256) {
         for (uint32_t i = 0; i < n; i++)
@@ -311,10 +311,14 @@ void rank_join(const uint8_t *one, const uint8_t *two, uint32_t n, uint32_t d, u
         return;
     }
     rank_table(&t, d);
-    for (uint32_t i = 0; i < n; i++) { /* no branch: which bytes are followed is noise */
+    while (last > 0 && !t.mask[one[last - 1]])
+        last--;
+    for (uint32_t i = 0; i < last; i++) { /* no branch: which bytes are followed is noise */
         uint32_t mask = t.mask[one[i]];
 
         ret[i] = t.base[one[i]] + (two[j] & mask);
         j += mask & 1;
     }
+    for (uint32_t i = last; i < n; i++) /* behind the end of two nothing is read */
+        ret[i] = t.base[one[i]];
 }

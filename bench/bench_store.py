@@ -104,6 +104,10 @@ class Store:
             if line == last + "\n":
                 return
             take(line, self.values, self.timings)
+            if line.startswith("value,"):  # at once: what an interrupted run has found
+                name = line.split(",")[1]
+                values, unit, n = self.values[name]
+                emit(f"{self.workload} {name}", values, unit, n)
         sys.exit(f"bench_store: the store's side ended with status {self.proc.wait()}")
 
     def round(self):
@@ -119,8 +123,7 @@ class Store:
 
     def report(self):
         w, keep = self.workload, self.figures.keep
-        for name, (values, unit, n) in self.values.items():
-            emit(f"{w} {name}", values, unit, n)
+        for name, (values, _unit, _n) in self.values.items():
             keep(w, name, min(values))
         sealed = self.values.get("bytes_sealed_all")
         if sealed:

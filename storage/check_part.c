@@ -21,8 +21,8 @@ struct part_check {
     const struct part_info *info;
     struct part *p;
     struct part_handle *h;
-    uint32_t n_thread;   /* of the part's local tables; UINT32_MAX: they could not be read */
-    struct block *block; /* working memory */
+    uint32_t n_thread, n_cpu; /* of its local tables; UINT32_MAX: those cannot be read */
+    struct block *block;      /* working memory */
     struct sum_set set;
     struct buf data;
     struct arena tmp;
@@ -40,7 +40,7 @@ static int damaged(const struct part_check *pc, struct err *err, const char *wha
 
 /* ---- blocks -------------------------------------------------------------------------------- */
 
-/* Series of each key are of the block's type and service, threads are in the local tables. */
+/* Series of each key are those that the block says, threads and cpus those of the part. */
 static int check_keys(struct part_check *pc, const struct part_block *b,
                       const struct slice_rows *rows, struct err *err)
 {
@@ -56,6 +56,9 @@ static int check_keys(struct part_check *pc, const struct part_block *b,
         if (rows->key_thread[i] >= pc->n_thread)
             return damaged(pc, err, "a thread that the part does not know");
     }
+    for (uint32_t i = 0; rows->cpu && i < rows->n; i++)
+        if (rows->cpu[i] >= pc->n_cpu)
+            return damaged(pc, err, "a cpu beyond those that the part says");
     return 0;
 }
 
@@ -66,7 +69,7 @@ static int check_slices(struct part_check *pc, const struct part_block *b, struc
     for (uint32_t k = 0; k < pc->block->n_slice; k++) {
         struct slice_rows rows;
 
-        TRY(slice_read(pc->c->coder, pc->block, NULL, k, SLICE_KEY, &rows, err));
+        TRY(slice_read(pc->c->coder, pc->block, NULL, k, SLICE_KEY | SLICE_CPU, &rows, err));
         TRY(check_keys(pc, b, &rows, err));
     }
     return 0;
@@ -254,9 +257,10 @@ static int check_beside(struct part_check *pc, struct err *err)
     struct local_snap snap;
     struct interval d = pc->info->data;
 
-    pc->n_thread = UINT32_MAX;
+    pc->n_thread = pc->n_cpu = UINT32_MAX;
     TRY(part_local(pc->p, &l, &snap, err));
     pc->n_thread = snap.thread;
+    pc->n_cpu = snap.cpu;
     for (uint32_t i = 0; i < snap.cover; i++) {
         const struct local_cover *c = VEC(&l->cover, struct local_cover, i);
 

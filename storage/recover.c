@@ -511,6 +511,8 @@ static int open_all(struct recovery *r, struct err *err)
 
 static int open_journals(struct store *s, struct replay_figures *ret, struct err *err)
 {
+    if (s->conf.read_only) /* sealed parts alone */
+        return 0;
     s->journal_fd = openat(s->dir_fd, "journal", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->journal_fd < 0 && errno == ENOENT) {
         s->next_number = s->next_lsn = 1; /* nothing there, nothing can be made */

@@ -5,7 +5,7 @@
  * is acknowledged that is not there after a restart or a power cut; the next batch works, or the
  * store is read-only and says why. Then the same with the n-th allocation.
  *
- * Each 11th call, each 199th allocation; with STRATA_LONG=1 each call, each 7th allocation.
+ * Each 17th call, each 397th allocation; with STRATA_LONG=1 each call, each 7th allocation.
  */
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -235,7 +235,7 @@ static void check_after(struct life *l, uint64_t n)
 
 static uint64_t step(void)
 {
-    return getenv("STRATA_LONG") ? 1 : 11; // NOLINT(concurrency-mt-unsafe)
+    return getenv("STRATA_LONG") ? 1 : 17; // NOLINT(concurrency-mt-unsafe)
 }
 
 static void tune(void)
@@ -297,7 +297,7 @@ static void test_io_in_a_row(void **state)
 /* Most are alike: those of SQLite in one statement. */
 static uint64_t memory_step(void)
 {
-    return step() == 1 ? 7 : 199;
+    return step() == 1 ? 7 : 397;
 }
 
 static void memory_loop(const char *what, uint64_t in_a_row)

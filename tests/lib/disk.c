@@ -490,6 +490,38 @@ int ftruncate64(int fd, off64_t size)
     return do_truncate(fd, size);
 }
 
+/* Room for [at, at + n), zeros where there was nothing. The result is the errno. */
+static int do_allocate(int fd, off_t at, off_t n)
+{
+    struct node *f = of_fd(fd);
+    struct stat st;
+    int r;
+
+    if (!f)
+        return syscall(SYS_fallocate, fd, 0, at, n) == 0 ? 0 : errno;
+    lock();
+    r = must_fail(DISK_CHANGE, f, true) ? errno : 0;
+    if (r == 0) {
+        bool noted = f->skip || counts(DISK_CHANGE);
+
+        r = syscall(SYS_fallocate, fd, 0, at, n) == 0 ? 0 : errno;
+        if (r == 0 && noted && !stopped && fstat(fd, &st) == 0)
+            model_truncate(f, (uint64_t)st.st_size);
+    }
+    unlock();
+    return r;
+}
+
+int posix_fallocate(int fd, off_t at, off_t n)
+{
+    return do_allocate(fd, at, n);
+}
+
+int posix_fallocate64(int fd, off64_t at, off64_t n)
+{
+    return do_allocate(fd, at, n);
+}
+
 /* ---- syncs --------------------------------------------------------------------------------- */
 
 static int do_sync(int fd)

@@ -7,12 +7,13 @@
 /*
  * A disk that loses what was not synced, and calls that fail. A test program that links disk.c and
  * disk_model.c replaces libc's calls that change files (open write pwrite ftruncate fsync fdatasync
- * rename unlink mkdir rmdir link, and read for failing): those of the program itself and those of
- * SQLite alike. Below one folder every change is done and noted; fsync of a file makes its content
- * last, fsync of a folder its names, nothing else does: neither a new file's own fsync its name,
- * nor a rename's its content. Files that end with -shm are SQLite's memory and no part of it.
+ * posix_fallocate rename unlink mkdir rmdir link, and read for failing): those of the program
+ * itself and those of SQLite alike. Below one folder every change is done and noted; fsync of a
+ * file makes its content last, fsync of a folder its names, nothing else does: neither a new file's
+ * own fsync its name, nor a rename's its content. Files that end with -shm are SQLite's memory and
+ * no part of it.
  *
- * Not seen: stdio, mmap, fallocate, copy_file_range. disk_compare() finds who used them.
+ * Not seen: stdio, mmap, copy_file_range. disk_compare() finds who used them.
  * Threads: the calls any; all of this header one, with no file of the folder open at an image.
  */
 

@@ -65,7 +65,8 @@ static void life_init(struct life *l)
     char image[80];
 
     *l = (struct life){
-        .conf = {.decode = decode_made, .min_free = 1, .reserve = 1, .workers = 2, .now = now_of}};
+        .conf = {
+            .decode = decode_made, .min_free = 1, .reserve = 65536, .workers = 2, .now = now_of}};
     (void)snprintf(l->top, sizeof l->top, "%s/strata_fault_XXXXXX", test_fast_dir());
     assert_non_null(mkdtemp(l->top));
     set_dir(l, image);

@@ -116,7 +116,7 @@ static void power_init(struct power *p)
     p->conf = (struct store_conf){.decode = decode_sent,
                                   .decode_ctx = p,
                                   .min_free = 1,
-                                  .reserve = 1,
+                                  .reserve = 65536,
                                   .workers = 1,
                                   .now = now_of,
                                   .now_ctx = p};
@@ -274,8 +274,10 @@ static void check(struct power *p, bool strict)
         want += b->value;
         disk_see(&b->acked);
     }
-    if (strict)
-        assert_int_equal(p->lost, 0);
+    if (!strict) /* a catalog that is older or newer than the rest: rows may be gone, or there twice
+                  */
+        return;
+    assert_int_equal(p->lost, 0);
     assert_true(total(p->s) == want);
 }
 

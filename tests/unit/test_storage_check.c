@@ -131,6 +131,7 @@ static void here_deinit(struct here *h)
  */
 
 struct seen {
+    const char *unlink; /* when the first progress is told */
     uint32_t n, most;
     char file[80], table[16], what[160];
     int64_t id;
@@ -156,6 +157,9 @@ static void on_progress(void *ctx, uint64_t done, uint64_t all)
     struct seen *s = ctx;
 
     assert_true(done <= all && done >= s->done);
+    if (s->unlink)
+        assert_int_equal(unlink(s->unlink), 0);
+    s->unlink = NULL;
     s->done = done;
     s->all = all;
 }
@@ -400,6 +404,13 @@ static void test_beside(void **state)
     assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
     assert_true(c.beside);
     assert_int_equal(c.parts, 1);
+    assert_int_equal(c.rows, 547);
+    /* a part that is replaced while we look */
+    make_part(&h, 4, 4712, NULL);
+    (void)snprintf(path, sizeof path, "%s/%s", h.dir, h.info.name);
+    s.unlink = path;
+    assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
+    assert_false(file_there(h.dir, h.info.name));
     assert_int_equal(c.rows, 547);
     file_sql(h.dir, PART, "DELETE FROM cols WHERE id = 2");
     assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), STORE_PARTIAL);

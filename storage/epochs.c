@@ -10,7 +10,8 @@
 
 #define EPOCH_NS     (7 * 86400 * NS_PER_S)
 #define EPOCH_FRAMES (UINT32_C(1) << 24)
-#define BEFORE_NS    (60 * NS_PER_S) /* an append does not take so long */
+#define BEFORE_NS    (60 * NS_PER_S)  /* an append does not take so long */
+#define KEEP_NS      (600 * NS_PER_S) /* nor does a query that has a part of it */
 
 static bool must_turn(const struct store *s)
 {
@@ -95,6 +96,8 @@ void epoch_turned(struct store *s)
 {
     (void)dictfile_close(s->dict);
     s->dict = s->next_dict;
+    /* without memory its file is removed after the next start */
+    (void)epoch_note_closed(s, s->epoch->id, (real_ns){});
     pool_count_in(&s->epoch->pool, NULL); /* from here on one of those at hand */
     mutex_lock(&s->epochs);
     keep(s, s->epoch);
@@ -107,10 +110,67 @@ void epoch_turned(struct store *s)
     s->next_dict = NULL;
 }
 
+bool epoch_note_closed(struct store *s, uint32_t id, real_ns t0)
+{
+    struct store_epoch *v = realloc(s->closed, (s->n_closed + 1) * sizeof *v);
+
+    if (!v)
+        return false;
+    s->closed = v;
+    v[s->n_closed++] = (struct store_epoch){.id = id, .t0 = t0};
+    return true;
+}
+
+static bool is_used(struct store *s, uint32_t id)
+{
+    struct source_list *l = source_list_get(s);
+    bool yes = false;
+
+    for (uint32_t i = 0; i < l->n; i++)
+        yes |= l->item[i].epoch == id;
+    source_list_unref(l);
+    return yes;
+}
+
+/* True: its file is gone, and the catalog knows. */
+static bool remove_epoch(struct store *s, const struct store_epoch *e)
+{
+    const struct catalog_epoch row = {e->id, e->t0, CATALOG_EPOCH_GONE};
+    const struct catalog_change c = {.n_epoch = 1, .epoch = &row};
+    char name[DICTFILE_NAME];
+
+    if (catalog_commit(s->catalog, &c, NULL) != 0)
+        return false;
+    dictfile_name(name, e->id);
+    db_remove(s->dir, name);
+    return true;
+}
+
+static void remove_unused(struct store *s)
+{
+    int64_t keep_ns = store_tuning.epoch_keep_ns ? store_tuning.epoch_keep_ns : KEEP_NS;
+    mono_ns now = mono_now();
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_closed; i++) {
+        struct store_epoch e = s->closed[i];
+
+        if (is_used(s, e.id))
+            e.unused = (mono_ns){};
+        else if (!e.unused.v)
+            e.unused = now;
+        else if (now.v - e.unused.v >= keep_ns && remove_epoch(s, &e))
+            continue;
+        s->closed[n++] = e;
+    }
+    s->n_closed = n;
+}
+
 void epoch_settle(struct store *s)
 {
     if (mono_now().v - s->turned.v >= BEFORE_NS)
         epoch_forget(s->epoch);
+    remove_unused(s);
 }
 
 /* ---- older ones ---------------------------------------------------------------------------- */

@@ -424,8 +424,7 @@ static void done(struct store *s, struct made *m)
     m->list = NULL;
     if (s->next_epoch)
         epoch_turned(s);
-    else
-        epoch_settle(s);
+    epoch_settle(s);
     s->frozen = NULL;
     atomic_store(&s->sealed_lsn, s->cat.sealed_lsn);
     mutex_lock(&s->upkeep); /* journals may go */

@@ -75,8 +75,11 @@ struct source_list *seal_list(struct store *s, struct part *const *drop, uint32_
  */
 [[nodiscard]] int epoch_turn(struct store *s, struct err *err);
 void epoch_turned(struct store *s);
-/* After a seal: nobody names stacks of the epoch before the current one any more. */
+/* After a seal: nobody names stacks of the epoch before the current one any more; files of epochs
+ * that have no part left are removed, some time after the last. */
 void epoch_settle(struct store *s);
+/* An epoch of the catalog that is over. False: memory is short. */
+[[nodiscard]] bool epoch_note_closed(struct store *s, uint32_t id, real_ns t0);
 /* Opening: the current epoch of the catalog; where there is none (id 0), or it is damaged, the new
  * one `next`. */
 [[nodiscard]] int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next,

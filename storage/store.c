@@ -179,6 +179,7 @@ static struct store *free_store(struct store *s)
     free(s->old);
     free(s->gone);
     free(s->doubt);
+    free(s->closed);
     mutex_deinit(&s->apply_mu);
     mutex_deinit(&s->upkeep);
     close_fd(s->acked_fd);

@@ -19,7 +19,7 @@ struct store_tuning {
     uint64_t seal_bytes; /* of the head */
     bool seal_asked;     /* only by store_seal(), not by itself nor at the end */
     int64_t seal_ns;     /* since the first row that is not sealed */
-    int64_t epoch_ns;
+    int64_t epoch_ns, epoch_keep_ns;
     bool compact_asked;      /* only by compact_all() */
     int64_t compact_ns;      /* since an hour's end, and since its newest part */
     int64_t compact_look_ns; /* between two looks */
@@ -29,6 +29,12 @@ extern struct store_tuning store_tuning;
 #define STORE_TRIE_NODES (UINT32_C(1) << 22)
 #define STORE_GROUP_ROWS 256u /* most of a commit */
 #define STORE_MAGIC      0x73746f7265207631u
+
+struct store_epoch {
+    uint32_t id;
+    real_ns t0;
+    mono_ns unused; /* since when no part is of it; 0: some is */
+};
 
 /* A journal file that is not written any more. */
 struct store_journal {
@@ -105,6 +111,8 @@ struct store {
     struct writer_job *jobs;
     bool writer_runs, writer_stop;
     pthread_t writer_thread;
+    struct store_epoch *closed; /* epochs that are over and have a file */
+    uint32_t n_closed;
     struct mutex epochs; /* older epochs at hand: the longest unused first */
     struct epoch **old_epoch;
     uint32_t n_old_epoch;

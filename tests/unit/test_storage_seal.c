@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "storage/compact_private.h"
+#include "storage/seal_private.h"
 #include "tests/unit/test_storage_mixed.h"
 
 /* ---- the tests ----------------------------------------------------------------------------- */
@@ -282,12 +283,70 @@ static void test_epochs(void **state)
     fixture_deinit(&f);
 }
 
+static bool has_dict(const struct fixture *f, uint32_t epoch)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof path, "%s/dict/%u.db", f->dir, epoch);
+    return access(path, F_OK) == 0;
+}
+
+/* All parts of the epoch go; their number. */
+static uint32_t expire(struct fixture *f, uint32_t epoch)
+{
+    struct store_view *v = store_view_get(f->s);
+    struct err err = {};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        struct part *p = v->source[i].part;
+
+        if (!p || p->info.epoch != epoch)
+            continue;
+        if (seal_swap(f->s, &p, 1, NULL, &err) != 0)
+            fail_msg("seal_swap: %s", err.msg);
+        n++;
+    }
+    (void)store_view_put(v);
+    return n;
+}
+
+/* The file of an epoch goes after its last part. */
+static void test_old_epochs(void **state)
+{
+    struct fixture f;
+    char *want;
+
+    (void)state;
+    begin(&f);
+    store_tuning.epoch_ns = store_tuning.epoch_keep_ns = 1;
+    for (uint64_t i = 1; i <= 3; i++) {
+        fill(&f, 6 * i, 6);
+        seal_now(&f);
+    }
+    assert_true(has_dict(&f, 1) && has_dict(&f, 2));
+    assert_true(expire(&f, 1) > 0);
+    assert_true(parts_of(&f) > 0);
+    fill(&f, 30, 1);
+    seal_now(&f); /* it is noticed */
+    assert_true(has_dict(&f, 1));
+    fill(&f, 31, 1);
+    seal_now(&f);
+    assert_true(!has_dict(&f, 1) && has_dict(&f, 2));
+    want = dump_store(&f);
+    fixture_reopen(&f, 0);
+    assert_same(want, dump_store(&f), "after a restart");
+    free(want);
+    fixture_deinit(&f);
+    store_tuning.epoch_ns = store_tuning.epoch_keep_ns = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same),      cmocka_unit_test(test_compaction),
         cmocka_unit_test(test_compactor), cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_epochs),    cmocka_unit_test(test_old_epochs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

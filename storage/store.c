@@ -5,18 +5,19 @@
  * Threads   callers of store_append (any)   admission: identity, budgets, queue
  *           st-journal                      commits (commit.c), owns the current journal file
  *           st-apply                        the head (apply.c), calls done
- *           st-upkeep                       next journal file, retired ones, free space
+ *           st-writer                       seals; catalog, dictionary file, list of sources
+ *           st-upkeep                       next journal file, sealed ones, free space
  *           readers (any)                   views; no lock but view's, for an instant
  *           st-scan-N                       extra workers of a store_scan, as long as it
  *
  * Locks     outermost first, none held across SQLite or file I/O:
  *           admit      identity, queue, budgets        (any, st-journal, st-apply)
- *           apply_mu   committed, not yet in the head  (st-journal, st-apply)
- *           upkeep     prepared and retired files      (st-journal, st-upkeep)
- *           epoch.ids  rwlock: hashes of nodes         (any reads, st-apply writes)
- *           view       the list that the next view gets (any)
- *           view.mu    what a view looked up           (readers)
- *           pool.mu    newest snapshot, readers; of names, epochs, heads (any)
+ *           apply_mu   committed, not yet in the head; a fresh head (st-journal, st-apply,
+ * st-writer) writer     what st-writer is asked for     (any) upkeep     prepared and retired files
+ * (st-journal, st-upkeep, st-writer) epochs     older epochs at hand            (any) epoch.ids
+ * rwlock: hashes of nodes         (any reads, st-apply writes) view       the list that the next
+ * view gets (any) view.mu    what a view looked up           (readers) pool.mu    newest snapshot,
+ * readers; of names, epochs, heads (any)
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -260,8 +260,10 @@ static int write_covers(const struct local_writer *w, const struct local *l, sql
                         struct err *err)
 {
     struct local_cover *v = mem_fail_now() ? NULL : malloc(((size_t)l->cover.n + 1) * sizeof *v);
-    int r = v ? 0 : err_set(err, -ENOMEM, "%s: memory is short", w->db->name);
+    int r = 0;
 
+    if (!v)
+        return err_set(err, -ENOMEM, "%s: memory is short", w->db->name);
     for (uint32_t i = 1; r == 0 && i < l->scope.v.n; i++)
         r = write_scope(w, l, st, i, v, err);
     free(v);
@@ -360,9 +362,14 @@ static int write_metrics(const struct local_writer *w, const struct local *l, sq
     uint32_t all = count_points(l);
     struct point *v = mem_fail_now() ? NULL : malloc(((size_t)all + 1) * sizeof *v);
     uint64_t *u64 = mem_fail_now() ? NULL : malloc(PART_CHUNK * sizeof *u64);
-    int r = v && u64 ? 0 : err_set(err, -ENOMEM, "%s: memory is short", w->db->name);
     int64_t id = 0;
+    int r = 0;
 
+    if (!v || !u64) {
+        free(v);
+        free(u64);
+        return err_set(err, -ENOMEM, "%s: memory is short", w->db->name);
+    }
     for (uint32_t s = 1; r == 0 && s < l->mseries.v.n; s++) {
         const struct local_mseries *ms = TABLE(&l->mseries, struct local_mseries, s);
         uint32_t n = 0, at = atomic_load_explicit(&ms->last, memory_order_acquire);
@@ -455,7 +462,8 @@ static int write_steps(const struct local_writer *w, const struct local *l, sqli
                        struct err *err)
 {
     const uint32_t n = l->step.n;
-    const struct local_step **v = mem_fail_now() ? NULL : malloc(((size_t)n + 1) * sizeof *v);
+    const size_t size = sizeof(struct local_step *);
+    const struct local_step **v = mem_fail_now() ? NULL : malloc(((size_t)n + 1) * size);
     int r;
 
     if (!v)
@@ -463,7 +471,7 @@ static int write_steps(const struct local_writer *w, const struct local *l, sqli
     for (uint32_t i = 0; i < n; i++)
         v[i] = VEC(&l->step, struct local_step, i);
     if (n > 1)
-        qsort(v, n, sizeof *v, by_step);
+        qsort(v, n, size, by_step);
     r = write_step_rows(w, v, n, st, err);
     free(v);
     return r;

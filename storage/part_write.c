@@ -148,9 +148,12 @@ int part_create(const struct part_conf *conf, struct part_writer **ret, struct e
 
 static void close_file(struct part_writer *w)
 {
-    sqlite3_stmt *st[] = {w->block, w->summary, w->cols, w->hsum, w->local_st};
+    enum {
+        N = 5
+    };
+    sqlite3_stmt *st[N] = {w->block, w->summary, w->cols, w->hsum, w->local_st};
 
-    for (size_t i = 0; i < sizeof st / sizeof *st; i++)
+    for (size_t i = 0; i < N; i++)
         (void)sqlite3_finalize(st[i]);
     w->block = w->summary = w->cols = w->hsum = w->local_st = NULL;
     db_close(&w->db);

@@ -205,7 +205,7 @@ int part_fold_check(const struct db *db, enum part_fold_of of, const struct part
 
 int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsums, struct err *err)
 {
-    uint64_t tier = 0, epoch = 0, generation = 0, t[4] = {};
+    uint64_t tier = 0, epoch = 0, generation = 0, hsums = 0, t[4] = {};
 
     TRY(meta_u64(db, "tier", &tier, err));
     TRY(meta_u64(db, "epoch", &epoch, err));
@@ -217,9 +217,9 @@ int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsu
     TRY(meta_u64(db, "sealed_lsn", &ret->sealed_lsn, err));
     TRY(meta_u64(db, "rows", &ret->rows, err));
     TRY(meta_u64(db, "blocks", &ret->blocks, err));
-    TRY(meta_u64(db, "hsums", ret_hsums, err));
+    TRY(meta_u64(db, "hsums", &hsums, err));
     if ((tier != STORE_RAW && tier != STORE_MINUTE) || epoch > UINT32_MAX ||
-        generation > UINT32_MAX || ret->blocks > BLOCKS_MAX || *ret_hsums > BLOCKS_MAX)
+        generation > UINT32_MAX || ret->blocks > BLOCKS_MAX || hsums > BLOCKS_MAX)
         return db_damaged(db, err, "meta: impossible");
     ret->tier = (enum store_tier)tier;
     ret->epoch = (uint32_t)epoch;
@@ -227,6 +227,7 @@ int part_read_meta(const struct db *db, struct part_info *ret, uint64_t *ret_hsu
     ret->period = (struct interval){{(int64_t)t[0]}, {(int64_t)t[1]}};
     ret->data = (struct interval){{(int64_t)t[2]}, {(int64_t)t[3]}};
     memcpy(ret->uuid, db->uuid, sizeof ret->uuid);
+    *ret_hsums = hsums;
     return 0;
 }
 
@@ -235,7 +236,7 @@ static int load(struct part *p, const struct db *db, struct err *err)
     const struct part_info *want = &p->info;
     struct part_info is = {};
     struct loading l = {.p = p, .db = db};
-    uint64_t hsums;
+    uint64_t hsums = 0;
 
     mutex_lock(&p->parts->mu);
     l.limits = p->parts->limits;

@@ -54,7 +54,7 @@ int part_read_info(const char *dir, const char *name, const char *vfs, struct pa
 {
     struct part_info info = {.state = PART_SEALED};
     struct db db;
-    uint64_t hsums;
+    uint64_t hsums = 0;
     int r;
 
     (void)snprintf(info.name, sizeof info.name, "%s", name);

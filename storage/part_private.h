@@ -177,7 +177,7 @@ void part_leave(struct part_handle *h);
                              struct err *err);
 /* Forget decoded local tables, the longest unused first, of parts that only the store's list holds
  * (refs 1), until at most max bytes are left. */
-void parts_trim(struct parts *p, uint64_t max);
+void parts_trim(struct parts *ps, uint64_t max);
 uint64_t parts_local_bytes(const struct parts *p);
 
 /* Names that the part repeats, for rebuilding a catalog; ids rising within each kind, the order of

@@ -25,10 +25,10 @@ static uint32_t handles_max(void)
 {
     struct rlimit l;
 
-    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur >= 2 * (HANDLES + DESCRIPTORS))
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur >= UINT64_C(2) * (HANDLES + DESCRIPTORS))
         return HANDLES;
-    return l.rlim_cur > 2 * DESCRIPTORS ? (uint32_t)(l.rlim_cur - DESCRIPTORS) / 2
-                                        : DESCRIPTORS / 2;
+    return l.rlim_cur > UINT64_C(2) * DESCRIPTORS ? (uint32_t)(l.rlim_cur - DESCRIPTORS) / 2
+                                                  : DESCRIPTORS / 2;
 }
 
 struct parts *parts_new(const char *dir, const char *vfs, uint32_t max, bool mmap)
@@ -350,10 +350,11 @@ int part_cols(struct part_handle *h, uint32_t block, struct str *ret, struct err
     return take_blob(h, DB_COLS, h->cols, (int64_t[]){block}, 1, 1, ret, err);
 }
 
-int part_hsum(struct part_handle *h, const struct part_hsum *k, struct str *ret, struct err *err)
+int part_hsum(struct part_handle *h, const struct part_hsum *key, struct str *ret, struct err *err)
 {
-    return take_blob(h, DB_HSUM, h->hsum, (int64_t[]){k->type, k->svc, k->sub, k->span, k->t0.v}, 5,
-                     6, ret, err);
+    return take_blob(h, DB_HSUM, h->hsum,
+                     (int64_t[]){key->type, key->svc, key->sub, key->span, key->t0.v}, 5, 6, ret,
+                     err);
 }
 
 /* ---- local tables -------------------------------------------------------------------------- */
@@ -428,25 +429,30 @@ static bool remember(struct parts *ps, struct part *p)
     return ok;
 }
 
+/* p->mu is held. */
+static int make_beside(struct part *p, struct err *err)
+{
+    struct part_beside *b = NULL;
+
+    TRY(decode_beside(p, &b, err));
+    assert(b);
+    if (!remember(p->parts, p)) {
+        (void)free_beside(b);
+        return err_set(err, -ENOMEM, "%s: memory is short", p->info.name);
+    }
+    p->beside = b;
+    atomic_fetch_add(&p->parts->local_bytes, b->bytes);
+    return 0;
+}
+
 int part_local(struct part *p, const struct local **ret, struct local_snap *ret_snap,
                struct err *err)
 {
     struct parts *ps = p->parts;
-    struct part_beside *b = NULL;
-    int r = 0;
+    int r;
 
     mutex_lock(&p->mu);
-    if (!p->beside) {
-        r = decode_beside(p, &b, err);
-        if (r == 0 && !remember(ps, p)) {
-            (void)free_beside(b);
-            r = err_set(err, -ENOMEM, "%s: memory is short", p->info.name);
-        }
-        if (r == 0) {
-            p->beside = b;
-            atomic_fetch_add(&ps->local_bytes, b->bytes);
-        }
-    }
+    r = p->beside ? 0 : make_beside(p, err);
     if (r == 0) {
         atomic_store(&p->beside_used, atomic_fetch_add(&ps->clock, 1) + 1);
         *ret = &p->beside->local;

@@ -25,10 +25,11 @@ enum {
 
 static void fill(uint64_t lsn, uint8_t b[SIZE])
 {
+    static const char magic[8] = {'S', 'T', 'R', 'A', 'A', 'C', 'K', 'D'};
     uint64_t sum;
 
     memset(b, 0, SIZE);
-    memcpy(b, "STRAACKD", 8);
+    memcpy(b, magic, sizeof magic);
     memcpy(b + 8, &(uint64_t){htole64(lsn)}, 8);
     sum = htole64(hash_bytes(b, HEAD));
     memcpy(b + HEAD, &sum, 8);

@@ -16,10 +16,10 @@ Exit status 1 for a wrong answer or a program that fails; a gate that is missed 
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import store_gates
 
@@ -60,7 +60,7 @@ class Rival:
         env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
         self.proc = subprocess.Popen(
             [o.python, os.path.join(HERE, "rivals", "rivals.py"), "serve", name, data,
-             os.path.join(o.data, "engines", name), truth, str(o.memory)],
+             os.path.join(o.engines, name), truth, str(o.memory)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=env)
         self.about = self.read()
         self.skip = self.about.get("skip")
@@ -322,7 +322,9 @@ def main():
     print("name,value,unit,n,p50,p99")
     o.python = environment(o) if o.rivals and "hour" in o.only else None
     if "hour" in o.only:
-        hour(o, figures, sizes)
+        os.makedirs(o.data, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="engines-", dir=o.data) as o.engines:
+            hour(o, figures, sizes)
     recorded = os.path.join(o.data, "recorded")
     if "recorded" in o.only and os.path.isdir(recorded):
         program(o, figures, "bench_recorded", recorded)
@@ -339,7 +341,6 @@ def main():
     print("gate,ratio,limit,result")
     for line in store_gates.gates(figures.value, sizes, o.smoke):
         print(line)
-    shutil.rmtree(os.path.join(o.data, "engines"), ignore_errors=True)
     return 0
 
 

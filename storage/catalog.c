@@ -363,6 +363,8 @@ static int put_all(struct change *ch, const struct catalog_change *x, struct err
         TRY(put_state(ch, CATALOG_NEXT_SEAL, x->state->next_seal, err));
         TRY(put_state(ch, CATALOG_NEXT_PART, x->state->next_part, err));
         TRY(put_state(ch, CATALOG_EXPIRY_REF, (uint64_t)x->state->expiry_ref.v, err));
+        TRY(put_state(ch, CATALOG_DICT_ID, x->state->dict_id, err));
+        TRY(put_state(ch, CATALOG_DICT_N, x->state->dict_n, err));
     }
     return put_state(ch, CATALOG_FOLD, ch->fold, err);
 }

@@ -64,6 +64,12 @@ static int take_state(struct loading *l, const int64_t *v, const struct str *s, 
     case CATALOG_FOLD:
         l->want = x;
         break;
+    case CATALOG_DICT_ID:
+        l->state.dict_id = x;
+        return 0;
+    case CATALOG_DICT_N:
+        l->state.dict_n = x;
+        return 0;
     default:
         return bad(l, "state", v[0], err);
     }

@@ -15,6 +15,7 @@ struct catalog_state {
     uint64_t sealed_lsn; /* all up to it is in parts */
     uint64_t next_journal, next_seal, next_part;
     real_ns expiry_ref;
+    uint64_t dict_id, dict_n; /* the current dictionary, dictfile_mark(); 0: not known */
 };
 
 struct catalog_svc {

@@ -32,7 +32,9 @@ enum catalog_key {
     CATALOG_NEXT_PART = 4,
     CATALOG_EXPIRY_REF = 5,
     CATALOG_FOLD = 6, /* sum of the sums of all rows but those of state */
-    CATALOG_KEYS
+    CATALOG_KEYS,     /* a catalog has all of these, or none */
+    CATALOG_DICT_ID = CATALOG_KEYS,
+    CATALOG_DICT_N,
 };
 
 enum {

@@ -136,6 +136,8 @@ static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
     if (!v)
         return no_memory(err);
     c->epoch = v;
+    if (x->state == CATALOG_EPOCH_CURRENT)
+        c->current = x->id;
     v[c->n_epoch++] = x->id;
     return 0;
 }
@@ -310,6 +312,8 @@ static int check_dict_pages(struct check *c, uint32_t epoch, struct err *err)
 
     dictfile_name(name, epoch);
     r = db_open_read(c->dir, name, &dict_kind, DB_COPY_OF_LIVE, 0, NULL, &db, &why);
+    if (r == 0 && epoch == c->current && c->state.dict_id != 0 && c->state.dict_id != db.seed)
+        r = err_set(&why, -EBADMSG, "%s: is another file than the catalog says", name);
     if (r == 0 && c->conf->depth >= STORE_CHECK_DEEP)
         r = check_integrity(&db, &why);
     db_close(&db);

@@ -482,6 +482,15 @@ int dictfile_append(struct dictfile *f, const struct epoch *e, struct err *err)
     return r;
 }
 
+struct dictfile_mark dictfile_mark(const struct dictfile *f)
+{
+    struct dictfile_mark m = {.id = f->db.seed, .n = (uint64_t)f->n_text + f->n_frame};
+
+    for (uint32_t i = 0; i < f->n_trie; i++)
+        m.n += f->trie[i].n - 1;
+    return m;
+}
+
 /* ---- files --------------------------------------------------------------------------------- */
 
 int dictfile_create(const char *dir, uint32_t epoch, const char *vfs, struct dictfile **ret,

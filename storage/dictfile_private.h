@@ -30,6 +30,12 @@ struct dictfile *dictfile_close(struct dictfile *f);
  *   errors   -ENOSPC, -EIO ...: rolled back, the next call writes it all
  */
 [[nodiscard]] int dictfile_append(struct dictfile *f, const struct epoch *e, struct err *err);
+/* Which file it is, and how many texts, frames and nodes it has: only ever more. By the owner
+ * of f. */
+struct dictfile_mark {
+    uint64_t id, n;
+};
+struct dictfile_mark dictfile_mark(const struct dictfile *f);
 /* Failure is harmless: the next one does it. */
 void dictfile_checkpoint(struct dictfile *f);
 /* A whole copy at the new path. By the owner of f. */

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which epoch is current, when the next one begins, and older ones that queries ask for. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "storage/db_private.h"
 #include "storage/dictfile_private.h"
@@ -260,15 +263,63 @@ void epochs_close(struct store *s)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+void epoch_mark(struct catalog_state *state, const struct dictfile *f)
+{
+    const struct dictfile_mark m = f ? dictfile_mark(f) : (struct dictfile_mark){};
+
+    state->dict_id = m.id;
+    state->dict_n = m.n;
+}
+
+/*
+ * Is this the dictionary that the catalog was committed beside? What is behind it may have more.
+ * One that has less would give numbers of stacks that parts use to other stacks.
+ */
+static int is_ours(const struct store *s, uint32_t id, struct err *err)
+{
+    const struct dictfile_mark m = dictfile_mark(s->dict);
+
+    if (s->cat.dict_id == 0)
+        return 0;
+    if (m.id != s->cat.dict_id)
+        return err_set(err, -ESTALE, "dict/%" PRIu32 ".db: is another file than the catalog says",
+                       id);
+    if (m.n < s->cat.dict_n)
+        return err_set(err, -EBADMSG,
+                       "dict/%" PRIu32 ".db: is as it was earlier: it has %" PRIu64
+                       " entries, the catalog says %" PRIu64,
+                       id, m.n, s->cat.dict_n);
+    return 0;
+}
+
+/* It names stacks of another store: nothing here may be read by it. */
+static void set_aside(const struct store *s, uint32_t id)
+{
+    int to = store_quarantine(s);
+    char name[DICTFILE_NAME], file[64];
+
+    if (to < 0)
+        return;
+    dictfile_name(name, id);
+    (void)snprintf(file, sizeof file, "dict-%" PRIu32 ".db.%" PRId64, id,
+                   store_now(s).v / NS_PER_S);
+    if (renameat(s->dir_fd, name, to, file) == 0)
+        db_remove(s->dir, name); /* what SQLite kept beside it */
+    (void)close(to);
+}
+
 /* Written down at once: nothing was added to the one before that is not in its file. */
 static int begin(struct store *s, uint32_t id, uint32_t before, real_ns before_t0, struct err *err)
 {
     const struct catalog_epoch row[2] = {{id, store_now(s), CATALOG_EPOCH_CURRENT},
                                          {before, before_t0, CATALOG_EPOCH_CLOSED}};
-    const struct catalog_change c = {.n_epoch = before ? 2 : 1, .epoch = row};
+    struct catalog_state state = s->cat;
+    const struct catalog_change c = {.n_epoch = before ? 2 : 1, .epoch = row, .state = &state};
 
     TRY(make(s, id, &s->epoch, &s->dict, err));
+    epoch_mark(&state, s->dict);
     TRY(catalog_commit(s->catalog, &c, err));
+    s->cat = state;
     s->epoch_t0 = row[0].t0;
     return 0;
 }
@@ -284,6 +335,11 @@ int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next, struct e
     if (!e)
         return err_set(err, -ENOMEM, "epoch: memory is short");
     r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &s->dict, err);
+    if (r == 0 && (r = is_ours(s, id, err)) != 0) {
+        s->dict = dictfile_close(s->dict);
+        if (r == -ESTALE)
+            set_aside(s, id);
+    }
     if (r == 0) {
         dictfile_checkpoint(s->dict); /* what a failed sync left is written anew */
         pool_count_in(&e->pool, &s->mem_used);

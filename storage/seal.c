@@ -326,6 +326,7 @@ static int commit(struct store *s, const struct seal_parts *parts, struct arena 
     state.sealed_lsn = snap->lsn;
     state.next_seal++;
     state.next_part = atomic_load(&s->next_part);
+    epoch_mark(&state, s->next_dict ? s->next_dict : s->dict);
     mutex_lock(&s->upkeep);
     state.next_journal = s->next_number;
     mutex_unlock(&s->upkeep);

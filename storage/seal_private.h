@@ -80,6 +80,8 @@ void epoch_turned(struct store *s);
 void epoch_settle(struct store *s);
 /* An epoch of the catalog that is over. False: memory is short. */
 [[nodiscard]] bool epoch_note_closed(struct store *s, uint32_t id, real_ns t0);
+/* What the catalog is to say of the dictionary that is current from this commit on. */
+void epoch_mark(struct catalog_state *state, const struct dictfile *f);
 /* Opening: the current epoch of the catalog; where there is none (id 0), or it is damaged, the new
  * one `next`. */
 [[nodiscard]] int epoch_open(struct store *s, uint32_t id, real_ns t0, uint32_t next,

@@ -127,6 +127,70 @@ class StoreFiles(unittest.TestCase):
             self.assertEqual(r.returncode, 2)
             self.assertIn("no block 999", r.stderr)
 
+    def fill_hour(self, s, name, value):
+        t0 = time.time_ns() // (3600 * S) * 3600 * S - 3600 * S
+        b = sb.Batch()
+        b.stream("alloc", t0, t0 + 10 * S, basis="every", labels={"service": "s"},
+                 rows=[dict(stack=["main", f"{name} {i}"], value=value) for i in range(30)])
+        self.assertEqual(sb.post(s.url, b)["http"], 200)
+
+    def by_name(self, s):
+        """Weight of the leaves of each name."""
+        sums = {}
+        a = s.get("/api/v1/export", q="alloc", format="folded", **{"from": "now-3h"})
+        self.assertEqual(a.status, 200, a.body)
+        for line in a.body.decode().splitlines():
+            stack, value = line.rsplit(" ", 1)
+            name = stack.split(";")[-1].split(" ")[0]
+            sums[name] = sums.get(name, 0) + int(value)
+        return sums
+
+    def test_dictionary_of_earlier(self):
+        """One as it was a seal ago: no stack is given the weight of another."""
+        with Server() as s:
+            path = os.path.join(s.dir, "dict/1.db")
+            self.fill_hour(s, "a", 1)
+            s.stop()
+            with open(path, "rb") as file:
+                earlier = file.read()
+            s.start()
+            self.fill_hour(s, "b", 1000)
+            s.stop()
+            with open(path, "wb") as file:
+                file.write(earlier)
+            s.start()
+            for _ in range(2):
+                self.fill_hour(s, "c", 10**6)
+                sums = self.by_name(s)
+                self.assertEqual(sums["a"], 30)
+                self.assertEqual(sums["c"] % (30 * 10**6), 0)
+                self.assertIn(sums.get("b", 0), (0, 30 * 1000))
+                a = s.get("/api/v1/top", q="alloc", limit=0, **{"from": "now-3h"}).json()
+                self.assertGreater(a["quality"]["shards"]["unreadable"], 0)
+                s.stop()
+                s.start()
+            self.assertEqual(self.by_name(s)["c"], 60 * 10**6)
+
+    def test_dictionary_of_another(self):
+        with Server() as s, Server() as other:
+            for name, server in (("a", s), ("x", other)):
+                self.fill_hour(server, name, 1)
+                server.stop()
+            path = os.path.join(s.dir, "dict/1.db")
+            with open(os.path.join(other.dir, "dict/1.db"), "rb") as file:
+                foreign = file.read()
+            with open(path, "wb") as file:
+                file.write(foreign)
+            r = run("check", "--quick", s.dir)
+            self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
+            self.assertIn("dict/1.db: is another file than the catalog says", r.stdout)
+            s.start()
+            self.assertIn("is another file than the catalog says", s.text())
+            self.fill_hour(s, "c", 1)
+            self.assertEqual(self.by_name(s), {"c": 30})
+            (aside,) = os.listdir(os.path.join(s.dir, "quarantine"))
+            self.assertTrue(aside.startswith("dict-1.db."), aside)
+
     def test_usage(self):
         for arguments in ([], ["ls"], ["ls", "/nonexistent"], ["rm", "/tmp"], ["cat", "/tmp", "1"],
                           ["stats", "/tmp", "1"]):

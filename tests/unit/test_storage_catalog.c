@@ -171,7 +171,7 @@ static int commit_sample(struct catalog *c, struct err *err)
     const struct catalog_sender sender = {
         .agent = {1}, .boot = {2}, .hi = 2000, .last = {T0}, .n_seen = 3, .seen = numbers};
     const struct catalog_damage damage = {{T0}, 1, PTYPE_CPU, 1, {{T0}, {T0 + 1}}, 77, STR("cols")};
-    const struct catalog_state state = {5, 6, 7, 8, {9}};
+    const struct catalog_state state = {5, 6, 7, 8, {9}, 10, 11};
     const struct catalog_change ch = {.n_svc = 2,
                                       .svc = svc,
                                       .n_ptype = 1,
@@ -205,7 +205,8 @@ static void check_sample(const struct seen *s, const struct catalog_state *state
     assert_int_equal(s->numbers, 1); /* 7 and 8 are 1,024 and more behind 2,000: forgotten */
     assert_int_equal(s->damage, 1);
     assert_true(state->sealed_lsn == 5 && state->next_journal == 6 && state->next_seal == 7 &&
-                state->next_part == 8 && state->expiry_ref.v == 9);
+                state->next_part == 8 && state->expiry_ref.v == 9 && state->dict_id == 10 &&
+                state->dict_n == 11);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */

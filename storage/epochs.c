@@ -9,6 +9,7 @@
 
 #include "storage/db_private.h"
 #include "storage/dictfile_private.h"
+#include "storage/recover_private.h"
 #include "storage/seal_private.h"
 
 #define EPOCH_NS     (7 * 86400 * NS_PER_S)

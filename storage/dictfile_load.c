@@ -87,7 +87,7 @@ static int get_chunk(struct loader *l, uint32_t svc, uint32_t sub, enum dict_kin
 {
     const int64_t key[4] = {svc, sub, (int64_t)kind, first};
     struct err why = {};
-    int64_t v[5];
+    int64_t v[5] = {};
     int r;
 
     TRY(bind(l, l->chunk, key, 4, err));
@@ -517,10 +517,11 @@ static int load_tries(struct loader *l, struct err *err)
 static int load_shared(struct loader *l, struct err *err)
 {
     void *v = malloc(DICTFILE_CHUNK * sizeof(struct dict_function));
-    int r = v ? 0 : no_memory(l, err);
+    int r;
 
-    if (r == 0)
-        r = each_chunk(l, 0, 0, DICT_TEXT, 1, take_texts, NULL, err);
+    if (!v)
+        return no_memory(l, err);
+    r = each_chunk(l, 0, 0, DICT_TEXT, 1, take_texts, NULL, err);
     if (r == 0)
         r = each_chunk(l, 0, 0, DICT_BIN, 1, take_bins, v, err);
     if (r == 0)
@@ -541,8 +542,8 @@ static int check_total(struct loader *l, struct err *err)
     const uint64_t fold = l->fold, chunks = l->chunks;
     struct err why = {};
     uint64_t want = 0;
-    struct str data;
-    int64_t v[5];
+    struct str data = {};
+    int64_t v[5] = {};
     int r;
 
     TRY(bind(l, l->chunk, (int64_t[]){0, 0, DICT_TOTAL, 0}, 4, err));

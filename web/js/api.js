@@ -250,6 +250,59 @@ export async function sandwich(params, signal) {
 }
 /** @typedef {Awaited<ReturnType<typeof sandwich>>} Sandwich */
 
+/** GET /diff, as a tree or with view=top as rows. @param {Params} params @param {AbortSignal} signal */
+export async function diff(params, signal) {
+  const a = await get('/diff', params, signal);
+  const c = a?.node ?? a?.row;
+  if ((a?.kind !== 'diff' && a?.kind !== 'diff_top') || !c) throw new BadAnswer('/diff is none');
+  const n = list(c.func).length;
+  const column = (/** @type {string} */ k) => {
+    const x = list(c[k]);
+    if (x.length !== n) throw new BadAnswer(`/diff ${k} has ${x.length} entries, func ${n}`);
+    return x;
+  };
+  /* where the sides cannot be compared there are no differences */
+  const maybe = (/** @type {string} */ k) => (c[k] ? /** @type {(number|null)[]} */ (column(k).map(num)) : null);
+  const sure = (/** @type {string} */ k) => /** @type {number[]} */ (column(k).map((x) => num(x) ?? 0));
+  const sideOf = (/** @type {any} */ x) => ({
+    total: x?.total === null || x?.total === undefined ? null : String(x.total),
+    samples: num(x?.samples),
+    unfiltered: num(x?.unfiltered?.total),
+    seconds: num(x?.denominators?.second),
+    share: num(x?.denominators?.share),
+    steps: num(x?.denominators?.step),
+    quality: quality(x ?? {}),
+  });
+  return {
+    type: typeOf(a.type),
+    norm: text(a.norm),
+    comparable: a.comparable === true,
+    whyNot: text(a.why_not),
+    delta: { value: num(a.delta?.value), se: num(a.delta?.se) },
+    warnings: list(a.warnings).map(String),
+    a: sideOf(a.a),
+    b: sideOf(a.b),
+    funcs: funcs(a),
+    n,
+    node: {
+      func: sure('func'),
+      depth: a.node ? sure('depth') : [],
+      hidden: a.node ? sure('hidden') : [],
+      totalA: sure('total_a'),
+      totalB: sure('total_b'),
+      selfA: sure('self_a'),
+      selfB: sure('self_b'),
+      state: sure('state'),
+      dSelf: maybe('d_self'),
+      dTotal: maybe('d_total'),
+      se: maybe('se'),
+      sig: maybe('sig'),
+      churn: c['churn'] ? sure('churn') : null,
+    },
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof diff>>} Diff */
+
 /** GET /timeseries: one series, all labels together. @param {Params} params @param {AbortSignal} signal */
 export async function timeseries(params, signal) {
   const a = await get('/timeseries', params, signal);

@@ -442,6 +442,11 @@ export function createGraph(on) {
       lit = functions;
       refill();
     },
+    /** A fill for each function, until the next tree. @param {Uint8Array<ArrayBuffer>} f */
+    setFills(f) {
+      fills = f;
+      invalidate();
+    },
     /** @param {number} f function outlined from the table, -1 none */
     outline(f) {
       if (f !== outlined) {

@@ -14,7 +14,7 @@ export function listen(bindings) {
     if (e.key.length === 1 && !prefs.get().letters && e.key !== '?') return;
     for (const b of bindings) {
       if (!b.keys.includes(e.key)) continue;
-      if (b.where === 'graph' && !target.closest('.graph-wrap')) continue;
+      if (b.where === 'graph' && !target.closest('#graph')) continue;
       e.preventDefault();
       b.run(e);
       return;

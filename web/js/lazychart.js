@@ -47,6 +47,8 @@ export function createLazyChart(on) {
     setUtc: (x) => say('utc', (c) => c.setUtc(x)),
     /** @type {Chart['setRange']} */
     setRange: (a, b) => say('range', (c) => c.setRange(a, b)),
+    /** @type {Chart['setOther']} */
+    setOther: (r) => say('other', (c) => c.setOther(r)),
     /** Milliseconds: what the chart shows. @returns {[number, number]} */
     get window() {
       return chart ? chart.window : window;

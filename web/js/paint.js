@@ -13,7 +13,9 @@ const UNSYM = 32,
   NOSTACK = 34; // + 1: dimmed
 export const HIDDEN = 36;
 const LEVEL = 37; // root and `by` levels: neutral, so that colour always means code; + 1 dimmed
-const FILLS = 39;
+/** Fills of a comparison, in the order of diff.js: more in B, less in B, three each; grey, new, gone. */
+export const DIFF = 39;
+const FILLS = 48;
 
 const MIN_TEXT_PX = 24;
 const PAD_PX = 5;
@@ -44,6 +46,7 @@ export function colours(el) {
     ink: get('frame-ink'),
     inkInv: get('frame-ink-inv'),
     series: get('series-cpu'),
+    diff: ['more', 'less'].flatMap((k) => [1, 2, 3].map((i) => get(`diff-${k}-${i}`))),
     origins: ORIGINS.map((o) => get(`origin-${o}`)),
   };
   probe.remove();
@@ -63,7 +66,7 @@ const mix = (a, b, t) => /** @type {RGB} */ (a.map((x, i) => x + (b[i] - x) * t)
 /** @param {RGB} c */
 export const css = (c, alpha = 1) => `rgb(${c.map(Math.round).join(' ')}${alpha < 1 ? ` / ${alpha}` : ''})`;
 
-/** An 8 x 8 tile. @param {CanvasRenderingContext2D} ctx @param {RGB} back @param {RGB} mark @param {'diagonal'|'cross'|'dots'} kind */
+/** An 8 x 8 tile. @param {CanvasRenderingContext2D} ctx @param {RGB} back @param {RGB} mark @param {'diagonal'|'back'|'cross'|'dots'} kind */
 function tile(ctx, back, mark, kind) {
   const t = document.createElement('canvas');
   t.width = t.height = 8;
@@ -78,9 +81,11 @@ function tile(ctx, back, mark, kind) {
     c.fillRect(5, 5, 2, 2);
   } else
     for (const x of [-8, 0, 8]) {
-      c.moveTo(x, 8);
-      c.lineTo(x + 8, 0);
-      if (kind === 'cross') {
+      if (kind !== 'back') {
+        c.moveTo(x, 8);
+        c.lineTo(x + 8, 0);
+      }
+      if (kind === 'cross' || kind === 'back') {
         c.moveTo(x, 0);
         c.lineTo(x + 8, 8);
       }
@@ -118,6 +123,18 @@ export function palette(ctx, c) {
   ink[HIDDEN] = css(c.text);
   ink[LEVEL] = css(c.text);
   ink[LEVEL + 1] = css(c.muted);
+  const light = (/** @type {RGB} */ x) => 0.299 * x[0] + 0.587 * x[1] + 0.114 * x[2];
+  const on = (/** @type {RGB} */ x) => css(light(x) > 120 ? c.ink : c.inkInv);
+  c.diff.forEach((x, i) => {
+    fill[DIFF + i] = css(x);
+    ink[DIFF + i] = on(x);
+  });
+  fill[DIFF + 6] = css(c.hidden);
+  ink[DIFF + 6] = css(c.text);
+  [c.diff[1], c.diff[4]].forEach((x, i) => {
+    fill[DIFF + 7 + i] = tile(ctx, x, mix(x, light(x) > 120 ? c.inkInv : c.ink, 0.3), i ? 'back' : 'diagonal');
+    ink[DIFF + 7 + i] = on(x);
+  });
   return { fill, ink, back: css(c.bg) };
 }
 

@@ -13,6 +13,7 @@ export const VIEWS = /** @type {const} */ ([
   ['both', 'Both', 'b'],
   ['table', 'Table', '2'],
   ['sandwich', 'Sandwich', '3'],
+  ['compare', 'Compare', '5'],
 ]);
 /** format, text */
 const EXPORTS = /** @type {const} */ ([

@@ -18,13 +18,19 @@ export const DEFAULTS = /** @type {const} */ ({
   sort: 'self',
   fn: '',
   in: '',
+  a_from: '',
+  a_to: '',
+  norm: '',
+  order: 'b',
 });
 
 const ALLOWED = /** @type {Record<string, string[]>} */ ({
-  view: ['flame', 'both', 'table', 'sandwich'],
+  view: ['flame', 'both', 'table', 'sandwich', 'compare'],
   color: ['origin', 'binary'],
   names: ['short', 'full'],
   sort: ['self', 'total', 'samples'],
+  norm: ['', 'second', 'share', 'none'],
+  order: ['a', 'b', 'delta'],
 });
 const HASH = /^[0-9a-f]{16}$/;
 const LONGEST = 4096;
@@ -42,8 +48,9 @@ function valid(k, v) {
   if (list) return list.includes(v);
   if (k === 'z' || k === 'sel') return v === '' || HASH.test(v);
   if (k === 'in') return v === '' || /^(bin|file)=./s.test(v);
+  if ((k === 'a_from' || k === 'a_to') && v === '') return true;
   if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;
-  if (k === 'from' || k === 'to') return !Number.isNaN(toMs(v, 0));
+  if (['from', 'to', 'a_from', 'a_to'].includes(k)) return !Number.isNaN(toMs(v, 0));
   return v.length <= LONGEST;
 }
 

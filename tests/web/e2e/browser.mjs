@@ -73,7 +73,7 @@ export async function open(browser, { scheme = 'light', width = 1440, height = 9
         () => {
           const { state, view } = document.body.dataset;
           if (state === 'empty' || state === 'error') return true;
-          return !state && document.querySelector('.stat') && document.querySelector('.chart-plot, .chart-place:not(:empty)') && (view === 'sandwich' ? document.querySelector('#sandwich .panel-head:not([hidden]) b, #sandwich .panel-note:not(:empty)') : view === 'table' ? document.querySelector('tr[data-row]') : window.strataCounters?.draws > 0);
+          return !state && document.querySelector('.stat') && document.querySelector('.chart-plot, .chart-place:not(:empty)') && (view === 'compare' ? document.querySelector('#compare .side, #compare .field-error') : view === 'sandwich' ? document.querySelector('#sandwich .panel-head:not([hidden]) b, #sandwich .panel-note:not(:empty)') : view === 'table' ? document.querySelector('tr[data-row]') : window.strataCounters?.draws > 0);
         },
         null,
         { timeout: 45_000, polling: 50 },

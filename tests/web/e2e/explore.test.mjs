@@ -316,6 +316,61 @@ test('sandwich: callers above, callees below, one scale; by key, click and link;
   await explore('?view=sandwich', async (page) => assert.match(await text(page, '#sandwich .panel-note'), /Select a function/));
 });
 
+const B = 'from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z';
+test('compare: two ranges, both totals per second with loss and coverage, graph and table, swap, layouts, link, Back', async () => {
+  await explore(`?${B}`, async (page) => {
+    await page.keyboard.press('5');
+    await page.waitForFunction(() => document.querySelector('#compare tr[data-row]'));
+    const q = asked('/diff')[0].params;
+    assert.deepEqual([q.get('a_from'), q.get('a_to'), q.get('b_from'), q.get('b_to')], ['2026-11-29T13:15:00Z', '2026-11-29T13:30:00Z', '2026-11-29T13:30:00Z', '2026-11-29T13:45:00Z'], 'A is right before B');
+    const sides = (await page.locator('#compare .side').allInnerTexts()).map((t) => t.replaceAll('\u202f', ' ').replace(/\s+/g, ' '));
+    assert.match(sides[0], /^A 2026-11-29 13:15:00 – 13:30:00 [\d.]+ core-h n=[\d,]+ [\d.]+ cores covered 95\.\d % lost 1\.4 %/);
+    assert.match(sides[1], /^B 2026-11-29 13:30:00 – 13:45:00 [\d.]+ core-h n=[\d,]+ [\d.]+ cores covered/);
+    assert.match(sides[2], /^Δ −[\d.]+ cores ±[\d.]+ cores per covered second/);
+    const rows = await page.locator('#compare tr[data-row]').count();
+    assert.ok(rows > 10 && rows <= 100, `${rows} rows`);
+    assert.match(await text(page, '#compare .compare-list tbody'), /removed, −100 %/);
+    assert.match(await text(page, '#compare .diff-legend'), /more in B less in B n\.s\. or under 2 % new removed/);
+    /* keyboard and what a screen reader hears */
+    await page.locator('#compare .a11y-tree').focus();
+    await page.keyboard.press('ArrowDown');
+    assert.match(await text(page, '.compare-foot'), /^\S+ A [\d.]+ cores → B [\d.]+ cores, Δ [+−][\d.]+ cores ±/);
+    assert.match(await page.evaluate(() => document.getElementById(document.querySelector('#compare .a11y-tree').getAttribute('aria-activedescendant')).textContent), /→ B/);
+    await page.keyboard.press('w');
+    await page.waitForFunction(() => document.querySelector('#compare .side:nth-of-type(4), #compare')?.textContent.includes('+'));
+    await settled(page);
+    let p = await params(page);
+    assert.deepEqual([p.a_from, p.a_to, p.from, p.to], ['2026-11-29T13:30:00Z', '2026-11-29T13:45:00Z', '2026-11-29T13:15:00Z', '2026-11-29T13:30:00Z']);
+    assert.match((await page.locator('#compare .side').nth(2).innerText()).replaceAll('\u202f', ' '), /Δ \+[\d.]+ cores/, 'signs flip');
+    await page.goBack();
+    await settled(page);
+    await page.locator('#compare .tab', { hasText: 'A' }).click();
+    await page.locator('#compare select').nth(1).selectOption('share');
+    await settled(page);
+    p = await params(page);
+    assert.deepEqual([p.order, p.norm], ['a', 'share']);
+    assert.deepEqual([asked('/diff').at(-1).params.get('norm'), p.view], ['share', 'compare']);
+    /* A by hand on the chart */
+    const box = await page.locator('.u-over').boundingBox();
+    await page.keyboard.down('Shift');
+    await page.mouse.move(box.x + box.width * 0.1, box.y + 30);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.2, box.y + 30, { steps: 5 });
+    await page.mouse.up();
+    await page.keyboard.up('Shift');
+    await settled(page);
+    p = await params(page);
+    assert.ok(p.a_from && Date.parse(p.a_to) > Date.parse(p.a_from) && p.from === '2026-11-29T13:30:00Z', JSON.stringify(p));
+    assert.ok(asked('/diff').some((l) => l.params.get('a_from') === p.a_from));
+    const link = page.url();
+    await page.goto(link);
+    await page.waitForFunction(() => document.querySelector('#compare tr[data-row]'));
+    assert.equal(asked('/diff').at(-1).params.get('a_from'), p.a_from);
+  });
+  server.state.say.set('/diff', () => server.error(422, { code: 'types_differ', message: 'a_q and b_q are of two types' }));
+  await explore(`?view=compare&${B}`, async (page) => assert.match(await text(page, '#compare .field-error'), /of two types/), { expect: [/status of 422/] });
+});
+
 test('search by regular expression is the server’s; its refusal stands at the field', async () => {
   await explore('?s=%2F%5Ecuda%2F', async (page) => {
     await page.waitForFunction(() => /functions/.test(document.querySelector('#search-result')?.textContent ?? ''));
@@ -716,6 +771,7 @@ test('axe finds nothing, in every state and both themes', async () => {
     filters: ['?f=keep%3Atrain_step&f=collapse%3Arecursion', (page) => page.locator('#filters .chip.add').click()],
     menu: ['', async (page) => { await page.locator('.a11y-tree').focus(); await page.keyboard.press('ArrowDown'); await page.keyboard.press('.'); }],
     sandwich: ['?view=sandwich&fn=gelu', null],
+    compare: [`?view=compare&${B}`, null],
     'selector error': ['?q=cpu%7B', null],
     empty: ['', null, () => answers.empty('no_match', { matcher: 'host="x"' })],
     never: ['', null, () => answers.empty('never_ingested')],

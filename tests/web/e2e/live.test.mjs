@@ -196,3 +196,23 @@ test('filters: what the server keeps and takes away stands at the chips', async 
     assert.equal(await text(page, '.shown'), 'shown 100 % of 8.00 core-s');
   });
 });
+
+test('sandwich and compare ask the real server, and show what it says', async () => {
+  const q = `q=${encodeURIComponent('cpu{service="demo"}')}&${range}`;
+  await explore(`?${q}&view=sandwich&fn=spin`, async (page) => {
+    assert.match(await text(page, '#sandwich .panel-head'), /^spin 6\.40 core-s · 80\.0 % of total self 6\.40 core-s/);
+  });
+  await explore(`?${q}&view=compare`, async (page) => {
+    /* nobody looked before: no data, and no percentage */
+    const sides = (await page.locator('#compare .side').allInnerTexts()).map((t) => t.replaceAll('\u202f', ' ').replace(/\s+/g, ' '));
+    assert.match(sides[0], /^A .* no data/);
+    assert.match(sides[1], /^B .* 8\.00 core-s n=800 0\.133 cores covered 100 % lost 20\.0 %/);
+    assert.match(sides[2], /^Δ no data .*cannot be compared: a not covered/);
+  });
+  const [t0] = range.match(/\d+/).map(BigInt),
+    half = (k) => new Date(Number((t0 + BigInt(k) * 1_000_000_000n) / 1_000_000n)).toISOString();
+  await explore(`?q=${encodeURIComponent('cpu{service="demo"}')}&from=${half(20)}&to=${half(40)}&a_from=${half(0)}&a_to=${half(20)}&view=compare&norm=none`, async (page) => {
+    assert.match((await page.locator('#compare .side').nth(2).innerText()).replaceAll('\u202f', ' '), /^Δ −5\.60 core-s/);
+    assert.match(await text(page, '#compare .compare-list tbody'), /removed, −100 %/);
+  });
+});

@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as answers from '../fixtures/answers.mjs';
+import { diff } from '../fixtures/diff.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
@@ -30,6 +31,7 @@ const KNOWN = {
   '/flamegraph': [...COMMON, 'width', 'max_nodes', 'root', 'order', 'invert', 'match', 'hash'],
   '/top': [...COMMON, 'sort', 'key', 'match', 'any', 'limit', 'after'],
   '/sandwich': [...COMMON, 'fn', 'bin', 'file', 'width', 'max_nodes', 'order'],
+  '/diff': ['a_q', 'a_from', 'a_to', 'b_q', 'b_from', 'b_to', 'norm', 'agg', 'f', 'width', 'max_nodes', 'order', 'root', 'limit', 'timeout', 'view'],
   '/timeseries': [...COMMON, 'points', 'bucket', 'by', 'rate'],
   '/types': ['q', 'from', 'to', 'timeout'],
   '/labels': ['q', 'from', 'to', 'timeout'],
@@ -80,6 +82,7 @@ export async function serve({ base = '' } = {}) {
       }
     }
     if (path === '/sandwich') return { status: 200, body: sandwich(t, p) };
+    if (path === '/diff') return { status: 200, body: diff(t, p) };
     if (path === '/timeseries') {
       const nothing = state.say.get('/flamegraph')?.(p)?.empty;
       return { status: 200, body: nothing ? answers.emptySeries(t, p) : answers.timeseries(t, p) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * Pictures for a person to look at: node tests/web/e2e/shots.mjs [OUT [NAMES]]   (default docs/img)
- * The four of the documentation, and with OUT given every other state in both themes beside them.
+ * Those of the documentation, and with OUT given every other state in both themes beside them.
  */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -42,17 +42,20 @@ const DOCS = {
   'explore-light': ['light', Q],
   'explore-dark': ['dark', Q],
   'explore-zoomed': ['dark', Q, zoomed],
+  'explore-compare': ['light', `${Q}&view=compare&from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z`],
+  'explore-sandwich': ['light', `${Q}&view=sandwich&fn=forward`],
+  'explore-filters': ['dark', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
   'explore-empty': ['light', Q.replace('1%5B', '0%5B'), null, noMatch],
 };
 const MORE = {
   'zoomed-light': ['light', Q, zoomed],
   'both-dark': ['dark', `${Q}&view=both`],
-  'filters-dark': ['dark', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
   'menu-light': ['light', Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
   'narrow-filters': ['light', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`, null, null, [390, 844]],
-  'sandwich-light': ['light', `${Q}&view=sandwich&fn=forward`],
   'sandwich-dark': ['dark', `${Q}&view=sandwich&fn=gelu`],
   'sandwich-narrow': ['light', `${Q}&view=sandwich&fn=forward`, null, null, [390, 844]],
+  'compare-dark': ['dark', `${Q}&view=compare&order=delta&from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z`],
+  'compare-narrow': ['light', `${Q}&view=compare&from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z`, null, null, [390, 844]],
   'search-light': ['light', `${Q}&s=cuda`],
   'table-light': ['light', `${Q}&view=table&s=cuda`],
   'range-dark': ['dark', Q + RANGE, click('#range-button')],

@@ -27,7 +27,7 @@ const TICKS = [1, 2, 5, 10, 15, 30]
   .concat([1, 2, 3, 4, 6, 8, 12].map((x) => x * HOUR))
   .concat([1, 2, 3, 7, 14, 28, 60, 120, 240, 365].map((x) => x * DAY));
 
-/** @param {{onRange: (a: number, b: number) => void, onClear: () => void}} on milliseconds */
+/** @param {{onRange: (a: number, b: number) => void, onOther: (a: number, b: number) => void, onClear: () => void}} on milliseconds; other: a second range, A beside B */
 export function createChart(on) {
   const el = document.createElement('figure');
   el.className = 'chart';
@@ -65,7 +65,8 @@ export function createChart(on) {
     utc = true,
     cursor = -1,
     note = '';
-  /** @type {{from:number, edge:''|'a'|'b'|'move', a:number, b:number}|null} */ let drag = null;
+  /** @type {{from:number, edge:''|'a'|'b'|'move'|'other', a:number, b:number}|null} */ let drag = null;
+  /** @type {[number, number]|null} */ let other = null; // fractions of the window
   let later = 0;
   const whole = () => a <= 0.0005 && b >= 0.9995;
   const msOf = (/** @type {number} */ f) => w0 + f * (w1 - w0);
@@ -185,7 +186,8 @@ export function createChart(on) {
         ctx.fillRect(x, floor + dpr, Math.max(2 * dpr, X(frac(d.from + j * d.bucket)) - x), RIBBON_PX * dpr);
       }
     }
-    if (whole()) return;
+    if (other) bands(ctx, other, [a, b]);
+    if (whole() || other) return;
     ctx.save();
     ctx.fillStyle = css(col.panel, 0.72);
     const top = bbox.top - 2 * dpr,
@@ -202,6 +204,25 @@ export function createChart(on) {
       ctx.beginPath();
       ctx.roundRect(X(f) - 3 * dpr, bbox.top + bbox.height / 2 - 9 * dpr, 6 * dpr, 18 * dpr, 3 * dpr);
       ctx.fill();
+    }
+    ctx.restore();
+  }
+  /** Two ranges that are compared, each with its letter. @param {CanvasRenderingContext2D} ctx @param {[number, number][]} both */
+  function bands(ctx, ...both) {
+    const { bbox } = u,
+      dpr = devicePixelRatio;
+    if (!col) return;
+    ctx.save();
+    ctx.font = `600 ${11 * dpr}px ${getComputedStyle(el).getPropertyValue('--sans')}`;
+    ctx.textBaseline = 'top';
+    ctx.textAlign = 'left';
+    for (const [i, [from, to]] of both.entries()) {
+      const c = i ? col.accent : col.muted;
+      ctx.fillStyle = css(c, 0.16);
+      ctx.fillRect(X(from), bbox.top, X(to) - X(from), bbox.height);
+      ctx.fillStyle = css(c);
+      for (const f of [from, to]) ctx.fillRect(X(f) - dpr * 0.75, bbox.top, 1.5 * dpr, bbox.height);
+      ctx.fillText(i ? 'B' : 'A', X(from) + 5 * dpr, bbox.top + 2 * dpr);
     }
     ctx.restore();
   }
@@ -259,13 +280,14 @@ export function createChart(on) {
     if (!u || !data || e.button !== 0) return;
     const f = at(e);
     keys.setPointerCapture(e.pointerId);
-    drag = { from: f, edge: /** @type {any} */ (near(f)), a, b };
+    drag = { from: f, edge: e.shiftKey ? 'other' : /** @type {any} */ (near(f)), a, b };
   });
   keys.addEventListener('pointermove', (e) => {
     if (!u || !data) return;
     const f = at(e);
     if (drag) {
-      if (drag.edge === 'a') a = Math.min(f, b - least());
+      if (drag.edge === 'other') other = [Math.min(f, drag.from), Math.max(f, drag.from, Math.min(f, drag.from) + least())];
+      else if (drag.edge === 'a') a = Math.min(f, b - least());
       else if (drag.edge === 'b') b = Math.max(f, a + least());
       else if (drag.edge === 'move') {
         const d = Math.max(-drag.a, Math.min(1 - drag.b, f - drag.from));
@@ -290,8 +312,11 @@ export function createChart(on) {
     if (!drag) return;
     const still = drag.a === a && drag.b === b;
     const click = still && Math.abs(px(at(e) - drag.from)) <= SMALLEST_DRAG_PX;
-    const outside = drag.edge === '';
+    const outside = drag.edge === '',
+      second = drag.edge === 'other';
     drag = null;
+    if (second && other) on.onOther(msOf(other[0]), msOf(other[1]));
+    if (second) return redraw();
     if (click && outside && !whole()) {
       on.onClear();
     } else if (!still) commit();
@@ -373,6 +398,12 @@ export function createChart(on) {
       a = frac(from);
       b = frac(to);
       if (b <= a) [a, b] = [0, 1];
+      redraw();
+    },
+    /** The range A that B is compared with, ms; null: none. @param {[number, number]|null} r */
+    setOther(r) {
+      if (drag) return;
+      other = r ? [frac(r[0]), frac(r[1])] : null;
       redraw();
     },
     get window() {

@@ -12,12 +12,14 @@ import { windowFor } from '../chartmath.js';
 import { crumbs as crumbLine } from '../crumbs.js';
 import { inspector, label, sentence, tip } from '../details.js';
 import { showEmpty } from '../emptystate.js';
+import { showError, stopRetry } from '../errorstate.js';
+import { exploreKeys } from '../explorekeys.js';
 import { createFilterBar } from '../filterbar.js';
 import { added, filterOf, filterOfSearch, keepsPaths } from '../filters.js';
 import { count, percent } from '../fmt.js';
 import { createFrameMenu } from '../framemenu.js';
 import { createGraph } from '../graph.js';
-import { icon } from '../icons.js';
+import { header } from '../header.js';
 import { helpDialog, listen } from '../keys.js';
 import { lazyPanel } from '../lazypanel.js';
 import { createLazyChart } from '../lazychart.js';
@@ -35,7 +37,7 @@ import * as states from '../states.js';
 import { createTable } from '../table.js';
 import { isRelative, moved, rangeText, toMs, toSpec } from '../time.js';
 import { createToolbar } from '../toolbar.js';
-import { BadAnswer, findHash, hashOf, hiddenBelow } from '../tree.js';
+import { findHash, hashOf, hiddenBelow } from '../tree.js';
 import { encode } from '../url.js';
 
 const LATE_MS = 150;
@@ -108,8 +110,10 @@ export function start() {
     more: () => rows.more(),
   });
   const chart = createLazyChart({
-    onRange: (a, b) => store.set({ from: toSpec(a), to: toSpec(b), ...unzoomed }, true),
+    onRange: (a, b) => store.set({ from: toSpec(a), to: toSpec(b) }, true),
+    onOther: (a, b) => store.set({ view: 'compare', a_from: toSpec(a), a_to: toSpec(b) }, true),
     onClear: () => {
+      if (store.get().view === 'compare') return;
       const [a, b] = chart.window;
       const rel = wide && isRelative(wide.from) && wide.to === 'now';
       store.set({ from: rel && wide ? wide.from : toSpec(a), to: rel ? 'now' : toSpec(b) }, true);
@@ -117,7 +121,6 @@ export function start() {
   });
   /** the range that the chart's window came from, to go back to it */
   /** @type {{from:string, to:string}|null} */ let wide = null;
-  const unzoomed = {};
   const selectorBar = createSelectorBar($('selector'), {
     q: () => store.get().q,
     change: (q) => store.set({ q, z: '', sel: '' }, true),
@@ -223,8 +226,7 @@ export function start() {
     store.set(moves ? { f, z: '', sel: '' } : { f }, true);
     announce(f.length ? `${f.length} ${f.length === 1 ? 'filter' : 'filters'}` : 'No filters');
   }
-  /** @param {string} f */
-  const addFilter = (f) => setFilters(added(store.get().f, f));
+  const addFilter = (/** @type {string} */ f) => setFilters(added(store.get().f, f));
   /** Name of the selected frame's function, '' at the root. */
   const selectedName = () => {
     const t = tree();
@@ -286,10 +288,51 @@ export function start() {
       f = t ? t.func[graph.selected] : 0;
     if (!t || f <= 0) return store.set({ view: 'sandwich' }, true);
     return sandwich.want((p) => {
-      const fn = p.fnOf(t.funcs, f);
-      store.set({ view: 'sandwich', fn: fn.name, in: fn.scope }, true);
+      const { name, scope } = p.fnOf(t.funcs, f);
+      store.set({ view: 'sandwich', fn: name, in: scope }, true);
       p.focus();
     });
+  }
+
+  /* ---- compare ---- */
+  const compare = lazyPanel($('compare'), async () =>
+    (await import('../later/compare.js')).createCompare($('compare'), {
+      question: () => ({ a_q: store.get().q, f: store.get().f }),
+      view() {
+        const s = store.get(),
+          [a, b] = rangesMs();
+        const spec = (/** @type {[number, number]} */ r) => /** @type {[string, string]} */ (r.map(toSpec));
+        return { a: spec(a), b: spec(b), norm: s.norm, order: s.order, drawn: s.a_from !== '' };
+      },
+      set: (patch) => store.set(patch, true),
+      before(seconds) {
+        const [from, to] = rangeMs();
+        store.set(seconds ? { a_from: toSpec(from - seconds * 1000), a_to: toSpec(to - seconds * 1000) } : { a_from: '', a_to: '' }, true);
+      },
+      swap,
+      short: () => store.get().names === 'short',
+      utc: () => prefs.get().utc,
+      copy: (name) => copy(name, 'Name copied'),
+      announce,
+    }),
+  );
+  /** A and B, milliseconds; without A in the URL it is as long as B and right before it. @returns {[[number, number], [number, number]]} */
+  function rangesMs() {
+    const s = store.get(),
+      b = fixed ? /** @type {[number, number]} */ ([toMs(fixed.from, 0), toMs(fixed.to, 0)]) : rangeMs();
+    const now = Date.now();
+    return [s.a_from && s.a_to ? [toMs(s.a_from, now), toMs(s.a_to, now)] : [2 * b[0] - b[1], b[0]], b];
+  }
+  function showCompare() {
+    const on = store.get().view === 'compare';
+    chart.setOther(on ? rangesMs()[0] : null);
+    if (on) compare.want((p) => p.show());
+  }
+  function swap() {
+    if (store.get().view !== 'compare') return;
+    const [a, b] = rangesMs();
+    store.set({ from: toSpec(a[0]), to: toSpec(a[1]), a_from: toSpec(b[0]), a_to: toSpec(b[1]) }, true);
+    announce('A and B are swapped');
   }
 
   /* ---- selection and zoom ---- */
@@ -404,15 +447,14 @@ export function start() {
   }
 
   /* ---- loading ---- */
-  let loadNumber = 0,
-    retryTimer = 0;
+  let loadNumber = 0;
   /**
    * @param {{again?: boolean, quiet?: boolean}} [how] again: the same samples, another root; quiet: live,
    *   no state is shown while it runs and the old picture stays when it fails
    */
   async function load({ again = false, quiet = false } = {}) {
     const mine = ++loadNumber;
-    clearInterval(retryTimer);
+    stopRetry();
     live.state.waiting = false;
     const s = store.get();
     const t0 = performance.now();
@@ -467,6 +509,7 @@ export function start() {
       if (!again) {
         rows.load();
         showSandwich();
+        showCompare();
       }
     } catch (e) {
       if (mine !== loadNumber) return;
@@ -475,7 +518,7 @@ export function start() {
         return;
       }
       if (quiet) throw e;
-      showError(/** @type {Error} */ (e));
+      failed(/** @type {Error} */ (e));
     }
   }
   function calm() {
@@ -483,9 +526,10 @@ export function start() {
     render(nothing, $('state'));
   }
   async function loadSeries() {
-    const r = rangeMs();
+    const both = store.get().view === 'compare' ? rangesMs().flat() : [];
+    const r = both.length ? /** @type {[number, number]} */ ([Math.min(...both), Math.max(...both)]) : rangeMs();
     const before = wide && chart.window[1] > 1 ? chart.window : null;
-    const win = windowFor(r, isRelative(store.get().from) || isRelative(store.get().to), before);
+    const win = windowFor(r, !both.length && (isRelative(store.get().from) || isRelative(store.get().to)), before);
     const relative = win[0] === r[0] && win[1] === r[1];
     if (relative) wide = { from: store.get().from, to: store.get().to };
     else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };
@@ -500,15 +544,18 @@ export function start() {
     }
     setChartRange();
   }
-  /** The URL's range in milliseconds. */
+  /** The URL's range in milliseconds. @returns {[number, number]} */
   function rangeMs() {
-    const s = store.get(),
-      now = Date.now();
-    return /** @type {[number, number]} */ ([toMs(s.from, now), toMs(s.to, now)]);
+    const now = Date.now();
+    return [toMs(store.get().from, now), toMs(store.get().to, now)];
   }
   function setChartRange() {
     const s = store.get();
-    if (isRelative(s.from) && s.to === 'now') chart.setRange(...chart.window);
+    if (s.view === 'compare') {
+      const [a, b] = rangesMs();
+      chart.setRange(...b);
+      chart.setOther(a);
+    } else if (isRelative(s.from) && s.to === 'now') chart.setRange(...chart.window);
     else chart.setRange(...rangeMs());
   }
   async function loadLists() {
@@ -527,36 +574,17 @@ export function start() {
     }
   }
   /** @param {Error} e */
-  function showError(e) {
-    const bad = e instanceof BadAnswer;
-    const x =
-      e instanceof api.ApiError
-        ? e
-        : { message: e.message, code: bad ? 'bad_answer' : 'client', requestId: '', status: bad ? 200 : 1, retryAfter: 0, param: '' };
-    if (!(e instanceof api.ApiError) && !bad) console.error(e);
-    document.body.dataset['state'] = 'error';
-    if (x.param === 'q') selectorBar.setError(x.message);
-    if (x.param === 'from' || x.param === 'to') rangeMenu.setError(x.message);
-    let left = x.status === 503 ? Math.max(1, Math.ceil(x.retryAfter || 2)) : 0;
-    const draw = () =>
-      render(
-        states.error(x, left, {
-          retry: () => load(),
-          curl: () => copy(api.curl('/flamegraph', flameParams(store.get().z)), 'curl command copied'),
-        }),
-        $('state'),
-      );
-    draw();
+  function failed(e) {
+    showError($('state'), e, {
+      retry: () => load(),
+      curl: () => copy(api.curl('/flamegraph', flameParams(store.get().z)), 'curl command copied'),
+      wrong(param, message) {
+        if (param === 'q') selectorBar.setError(message);
+        if (param === 'from' || param === 'to') rangeMenu.setError(message);
+      },
+    });
     selectorBar.draw();
     toolbar.draw();
-    if (left)
-      retryTimer = setInterval(() => {
-        if (--left > 0) draw();
-        else {
-          clearInterval(retryTimer);
-          load();
-        }
-      }, 1000);
   }
 
   /* ---- panels ---- */
@@ -650,22 +678,11 @@ export function start() {
     copy(location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s), freeze ? 'Link copied, with fixed times' : 'Link copied');
   }
   /* ---- header ---- */
-  function header() {
-    const p = prefs.get();
-    const theme = `Theme: ${p.theme === 'auto' ? 'as the system' : p.theme}`;
-    render(
-      html`<button class="button ghost" type="button" aria-pressed=${p.utc} title="Times in UTC or local time" @click=${() => prefs.set({ utc: !p.utc })}>UTC</button
-        ><button class="button square ghost" type="button" id="theme" aria-label=${theme} title=${theme} @click=${() => prefs.set({ theme: prefs.nextTheme() })}>
-          ${icon(p.theme === 'auto' ? 'auto' : p.theme === 'light' ? 'sun' : 'moon')}</button
-        ><button class="button square ghost" type="button" id="help" aria-label="Keyboard help" title="Keyboard help (?)" @click=${() => help.show()}>?</button
-        ><button class="button" type="button" id="copy" title="Copy link with fixed times (y); Alt keeps relative ones" @click=${(/** @type {MouseEvent} */ e) => copyLink(e.altKey)}>Copy link</button>`,
-      $('acts'),
-    );
-  }
   function themed() {
-    header();
+    header($('acts'), { help: () => help.show(), link: copyLink });
     graph.theme();
     sandwich.now?.theme();
+    compare.now?.theme();
     const c = graph.colours;
     if (c) chart.setColours(c);
   }
@@ -683,49 +700,34 @@ export function start() {
   );
 
   /* ---- keys ---- */
-  const go = (/** @type {'up'|'down'|'left'|'right'} */ way) => () => {
-    const n = graph.neighbour(way);
-    if (n >= 0) select(n);
-  };
-  /** @type {import('../keys.js').Binding[]} */
-  const bindings = [
-    { keys: ['ArrowUp'], text: 'caller', run: go('up'), where: 'graph' },
-    { keys: ['ArrowDown'], text: 'widest callee', run: go('down'), where: 'graph' },
-    { keys: ['ArrowLeft', 'ArrowRight'], text: 'sibling', run: (e) => go(e.key === 'ArrowLeft' ? 'left' : 'right')(), where: 'graph' },
-    { keys: ['Enter'], text: 'zoom to the frame', run: () => zoom(graph.selected), where: 'graph' },
-    { keys: ['Backspace'], text: 'zoom out', run: zoomOut, where: 'graph' },
-    { keys: ['Home'], text: 'whole view', run: () => store.set({ z: '', sel: '' }, true), where: 'graph' },
-    { keys: ['k'], text: 'only stacks with it', run: filterSelected('keep'), where: 'graph' },
-    { keys: ['d'], text: 'without stacks with it', run: filterSelected('drop'), where: 'graph' },
-    { keys: ['f'], text: 'stacks from it on', run: filterSelected('start'), where: 'graph' },
-    { keys: ['m'], text: 'fold its frames away', run: filterSelected('merge'), where: 'graph' },
-    { keys: ['R'], text: 'collapse recursion', run: () => addFilter('collapse:recursion'), where: 'graph' },
-    { keys: ['.', 'ContextMenu'], text: 'menu of the frame', run: menuAtSelected, where: 'graph' },
-    { keys: ['s'], text: 'callers and callees', run: sandwichSelected, where: 'graph' },
-    { keys: ['c'], text: 'copy the name', run: copyName, where: 'graph' },
-    { keys: ['n', 'N'], text: 'next, previous match', run: (e) => search.step(e.key === 'n' ? 1 : -1) },
-    { keys: ['/'], text: 'search', run: () => search.focus() },
-    { keys: ['1'], text: 'flame graph', run: () => store.set({ view: 'flame' }, true) },
-    { keys: ['b'], text: 'graph and table', run: () => store.set({ view: 'both' }, true) },
-    { keys: ['2'], text: 'table', run: () => store.set({ view: 'table' }, true) },
-    { keys: ['3'], text: 'sandwich', run: sandwichSelected },
-    { keys: ['t'], text: 'time range', run: () => rangeMenu.open() },
-    { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => shift(e.key === '[' ? -0.5 : 0.5, 1) },
-    { keys: ['-', '='], text: 'wider, narrower range', run: (e) => shift(0, e.key === '-' ? 2 : 0.5) },
-    { keys: ['r'], text: 'refresh', run: () => load() },
-    { keys: ['L'], text: 'live', run: () => live.toggle() },
-    { keys: ['y'], text: 'copy link', run: () => copyLink(false) },
-    {
-      keys: ['Escape'],
-      text: 'back one level: lens, search, zoom',
-      run: () => {
-        if (graph.magnified) graph.unmagnify();
-        else if (store.get().s) store.set({ s: '' });
-        else zoomOut();
-      },
+  const bindings = exploreKeys({
+    set: (patch) => void store.set(patch, true),
+    go(way) {
+      const n = graph.neighbour(way);
+      if (n >= 0) select(n);
     },
-    { keys: ['?'], text: 'this help', run: () => help.show() },
-  ];
+    zoom: () => zoom(graph.selected),
+    zoomOut,
+    filter: (verb) => filterSelected(verb)(),
+    collapse: () => addFilter('collapse:recursion'),
+    menu: menuAtSelected,
+    sandwich: sandwichSelected,
+    copyName,
+    match: (step) => search.step(step),
+    search: () => search.focus(),
+    swap,
+    range: () => rangeMenu.open(),
+    shift,
+    refresh: () => load(),
+    live: () => live.toggle(),
+    link: () => copyLink(false),
+    back() {
+      if (graph.magnified) graph.unmagnify();
+      else if (store.get().s) store.set({ s: '' });
+      else zoomOut();
+    },
+    help: () => help.show(),
+  });
   const help = helpDialog(bindings);
   listen(bindings);
 
@@ -767,7 +769,14 @@ export function start() {
       drawInspector();
     }
     if (['view', 'fn', 'in'].some((k) => changed.has(k))) showSandwich();
-    if (changed.has('color') || changed.has('names')) sandwich.now?.redraw();
+    if (['view', 'a_from', 'a_to', 'norm', 'order'].some((k) => changed.has(k)) && !changed.has('from')) {
+      loadSeries();
+      showCompare();
+    }
+    if (changed.has('color') || changed.has('names')) {
+      sandwich.now?.redraw();
+      compare.now?.redraw();
+    }
     if (changed.has('view')) {
       toolbar.draw();
       if (s.view !== 'sandwich') drawInspector();

@@ -34,7 +34,7 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct verb_args *a = state->input;
-    const char **slot[] = {&a->verb, &a->dir, &a->part, &a->block};
+    const char **slot[] = {&a->verb, &a->dir, &a->part, &a->block}, *verb;
 
     switch (key) {
     case OPT_JSON:
@@ -46,12 +46,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         *slot[state->arg_num] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!a->verb || (strcmp(a->verb, "ls") != 0 && strcmp(a->verb, "cat") != 0 &&
-                         strcmp(a->verb, "stats") != 0))
-            argp_error(state, "ls, cat or stats comes first, not \"%s\"", a->verb ? a->verb : "");
+        verb = a->verb ? a->verb : "";
+        if (strcmp(verb, "ls") != 0 && strcmp(verb, "cat") != 0 && strcmp(verb, "stats") != 0)
+            argp_error(state, "ls, cat or stats comes first, not \"%s\"", verb);
         if (!a->dir)
             argp_error(state, "DIR is missing: the data directory of a store");
-        if (strcmp(a->verb, "cat") == 0 ? !a->block : a->part != NULL)
+        if (strcmp(verb, "cat") == 0 ? !a->block : a->part != NULL)
             argp_error(state, "cat takes DIR PART BLOCK, the others DIR");
         return 0;
     default:

@@ -182,12 +182,13 @@ static int begin(const struct store *s, struct backup *b, struct err *err)
     return mkdtemp(b->tmp) ? 0 : err_set(err, -errno, "%s: %m", b->tmp);
 }
 
-static int finish(const struct backup *b, struct err *err)
+static int finish(struct backup *b, struct err *err)
 {
     char parent[PATH_MAX];
 
     if (renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->dir, RENAME_NOREPLACE) != 0)
         return err_set(err, -errno, "%s: %m", b->dir);
+    (void)snprintf(b->tmp, sizeof b->tmp, "%s", b->dir); /* what a failure removes from here on */
     (void)parent_of(parent, b->dir);
     return sync_dir(parent, err);
 }
@@ -206,6 +207,7 @@ int store_backup(struct store *s, const char *dir, uint64_t *ret_lsn, struct err
         if (r == 0)
             r = finish(b, err);
         if (r != 0)
+            // NOLINTNEXTLINE(concurrency-mt-unsafe): no locale, no working directory
             (void)nftw(b->tmp, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     }
     if (r == 0)

@@ -71,8 +71,10 @@ int scan_damaged(struct scan *sc, uint32_t source, struct interval t, struct err
 {
     const struct part *p = sc->v->source[source].part;
     struct scan_damage *d;
+    const char *name = p ? p->info.name : "head";
+    bool named = strncmp(err->msg, name, strlen(name)) == 0;
     char text[256];
-    int n = snprintf(text, sizeof text, "%s: %s", p ? p->info.name : "head", err->msg);
+    int n = snprintf(text, sizeof text, "%s%s%s", named ? "" : name, named ? "" : ": ", err->msg);
     struct str what = {text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1};
     int r = 0;
 
@@ -105,20 +107,23 @@ static uint32_t parts_touched(const struct scan *sc)
     return n;
 }
 
-/* What was lost at the start, and what this scan could not read. */
+/* What was lost at the start, and what this scan could not read: parts once each, in any order. */
 static int answer_damage(const struct scan *sc, struct store_answer *ret, struct err *err)
 {
     const struct store *s = sc->v->s;
-    uint32_t n = s->n_lost + sc->damage.n, last = UINT32_MAX;
+    uint32_t n = s->n_lost + sc->damage.n;
     struct store_damage *d = arena_array(sc->q->arena, struct store_damage, n);
+    bool *counted = arena_array(sc->q->arena, bool, sc->v->n_source);
 
-    if (!d)
+    if (!d || !counted)
         return no_memory(err);
+    memset(counted, 0, sc->v->n_source * sizeof *counted);
     for (uint32_t i = 0; i < s->n_lost; i++) {
         if (!touches_side(sc, s->lost[i].t))
             continue;
         d[ret->n_damage++] = (struct store_damage){
             .t = s->lost[i].t, .what = arena_str(sc->q->arena, s->lost[i].what)};
+        ret->parts_asked++;
         ret->parts_unreadable++;
     }
     for (uint32_t i = 0; i < sc->damage.n; i++) {
@@ -127,8 +132,8 @@ static int answer_damage(const struct scan *sc, struct store_answer *ret, struct
         if (!touches_side(sc, x->t))
             continue;
         d[ret->n_damage++] = (struct store_damage){.t = x->t, .what = x->what};
-        ret->parts_unreadable += x->source != last;
-        last = x->source;
+        ret->parts_unreadable += !counted[x->source];
+        counted[x->source] = true;
     }
     ret->damage = d;
     return 0;
@@ -169,7 +174,7 @@ int scan_answer(const struct scan *sc, struct store_answer *ret, struct err *err
         r.group = g;
     }
     TRY(answer_damage(sc, &r, err));
-    r.parts_asked = 1 + parts_touched(sc); /* what is in memory counts as one */
+    r.parts_asked += 1 + parts_touched(sc); /* what is in memory counts as one */
     r.parts_read = r.parts_asked > r.parts_unreadable ? r.parts_asked - r.parts_unreadable : 0;
     *ret = r;
     return r.n_damage ? STORE_PARTIAL : 0;

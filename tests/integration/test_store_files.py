@@ -171,6 +171,27 @@ class StoreFiles(unittest.TestCase):
                 s.start()
             self.assertEqual(self.by_name(s)["c"], 60 * 10**6)
 
+    def test_counts_of_unreadable(self):
+        """Each part that is lost or damaged is asked for and unreadable, once, and named once."""
+        with Server() as s:
+            for i in range(3):
+                self.fill_hour(s, "a", 1 + i)
+                s.stop()
+                s.start()
+            s.stop()
+            folder = os.path.join(s.dir, "shard/raw")
+            names = sorted(os.listdir(folder))
+            os.unlink(os.path.join(folder, names[0]))
+            with open(os.path.join(folder, names[1]), "r+b") as file:
+                file.write(b"none")
+            s.start()
+            for path in ("top", "flamegraph"):
+                quality = s.get("/api/v1/" + path, q="alloc", **{"from": "now-3h"}).json()["quality"]
+                self.assertEqual(quality["shards"], dict(asked=len(names) + 1, read=len(names) - 1,
+                                                         unreadable=2))
+                for name in names[:2]:
+                    self.assertEqual(sum(w.count(name) for w in quality["warnings"]), 1, quality)
+
     def test_dictionary_of_another(self):
         with Server() as s, Server() as other:
             for name, server in (("a", s), ("x", other)):

@@ -428,7 +428,7 @@ static void test_foreign(void **state)
     assert_true(now.n == file.n && memcmp(now.p, file.p, now.n) == 0);
     free(now.p);
     free(file.p);
-    file_put(dir, "catalog.db", (struct bytes){(char *)(uintptr_t) "hello", 5});
+    file_put(dir, "catalog.db", (struct bytes){(char[]){"hello"}, 5});
     err = (struct err){};
     assert_int_equal(catalog_open(dir, NULL, NOW, &c, &err), CATALOG_REBUILT);
     assert_non_null(strstr(err.msg, "not a database"));
@@ -482,7 +482,7 @@ static struct part_info write_part(const char *dir, struct sample_names *nm,
                                    .period = PERIOD,
                                    .epoch = 12,
                                    .generation = generation,
-                                   .sealed_lsn = 100 * generation,
+                                   .sealed_lsn = UINT64_C(100) * generation,
                                    .names = &nm->n,
                                    .n_input = input != NULL,
                                    .input = input ? &input->uuid : NULL};
@@ -511,7 +511,7 @@ static void test_rebuild(void **state)
     struct catalog_state st;
     struct catalog *c = NULL;
     struct part_info first, second, third;
-    struct bytes junk = {(char *)(uintptr_t) "not a part", 10};
+    struct bytes junk = {(char[]){"not a part"}, 10};
     struct seen s;
     struct err err = {};
     char dir[64];
@@ -552,7 +552,7 @@ static void test_rebuild(void **state)
 /* A catalog of format version 1, as it was written when that was new. */
 static void test_golden(void **state)
 {
-    const char *golden = getenv("STRATA_GOLDEN");
+    const char *golden = getenv("STRATA_GOLDEN"); // NOLINT(concurrency-mt-unsafe)
     struct catalog_state st;
     struct catalog *c = NULL;
     struct seen want, is;
@@ -569,7 +569,7 @@ static void test_golden(void **state)
     assert_ok(load(c, &want, &st, &err), &err);
     catalog_checkpoint(c);
     c = catalog_close(c);
-    if (getenv("UPDATE_GOLDEN")) {
+    if (getenv("UPDATE_GOLDEN")) { // NOLINT(concurrency-mt-unsafe)
         file = file_get(dir, "catalog.db");
         file_put(golden, "catalog_v1.db", file);
     } else {

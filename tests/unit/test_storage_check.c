@@ -400,7 +400,7 @@ static void test_beside(void **state)
     (void)snprintf(path, sizeof path, "%s/LOCK", h.dir);
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
-    file_put(h.dir, "catalog.db", (struct bytes){(char *)(uintptr_t) "busy", 4});
+    file_put(h.dir, "catalog.db", (struct bytes){(char[]){"busy"}, 4});
     assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), 0);
     assert_true(c.beside);
     assert_int_equal(c.parts, 1);

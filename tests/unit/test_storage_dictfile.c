@@ -54,7 +54,7 @@ static uint32_t random_frame(struct grown *x)
         f.bin = text_id(&d->text, STR("/usr/lib/libc.so.6"));
         f.bin_id = text_id(&d->text, STR("\x01\x02\0\x03"));
         f.id_kind = BIN_ID_GNU;
-        f.addr = UINT64_C(0xffffffff00000000) + fn * 16;
+        f.addr = UINT64_C(0xffffffff00000000) + UINT64_C(16) * fn;
     } else {
         f.file = text_id(&d->text, (struct str){file, (size_t)k});
     }
@@ -371,7 +371,7 @@ static void test_foreign(void **state)
     free(now.p);
     free(file.p);
     err = (struct err){};
-    file_put(dir, "dict/12.db", (struct bytes){(char *)(uintptr_t) "hello", 5});
+    file_put(dir, "dict/12.db", (struct bytes){(char[]){"hello"}, 5});
     epoch_unref(load(dir, DICTFILE_READ, NULL, -EBADMSG, &err));
     assert_int_equal(test_remove_tree(dir), 0);
     epoch_unref(load(dir, DICTFILE_READ, NULL, -ENOENT, &err));
@@ -451,7 +451,7 @@ static void test_no_memory(void **state)
 /* A dictionary of format version 1, as it was written when that was new; and what a node costs. */
 static void test_golden(void **state)
 {
-    const char *golden = getenv("STRATA_GOLDEN");
+    const char *golden = getenv("STRATA_GOLDEN"); // NOLINT(concurrency-mt-unsafe)
     struct grown x;
     struct dictfile *f = NULL;
     struct epoch *e;
@@ -472,7 +472,7 @@ static void test_golden(void **state)
         assert_true(size[i].what.n > 0 && size[i].n > 0 && size[i].raw > 0 && size[i].stored > 0);
     assert_str(size[5].what, STR("dict node"));
     assert_true(size[5].n > 600 && size[5].stored < 4 * size[5].n);
-    if (golden && getenv("UPDATE_GOLDEN")) {
+    if (golden && getenv("UPDATE_GOLDEN")) { // NOLINT(concurrency-mt-unsafe)
         file = file_get(dir, "dict/12.db");
         file_put(golden, "dict_v1.db", file);
         free(file.p);

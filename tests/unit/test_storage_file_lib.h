@@ -107,6 +107,7 @@ struct bytes {
 /* Every how many bytes a file is damaged: all of them with STRATA_ROUNDS. */
 [[maybe_unused]] static size_t flip_step(size_t n, size_t rounds)
 {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe)
     return getenv("STRATA_ROUNDS") || n <= rounds ? 1 : n / rounds | 1;
 }
 

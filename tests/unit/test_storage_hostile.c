@@ -208,7 +208,7 @@ static void forge(const struct db *db, const struct blob_table *t)
 {
     char sql[256];
     sqlite3_stmt *st = NULL;
-    int64_t v[8];
+    int64_t v[8] = {};
     struct str data;
     char *p;
     size_t n;

@@ -117,7 +117,7 @@ static int add_blocks(struct digest *d, struct part *p, struct part_handle *h, s
             (uint64_t[]){b->id, b->m.type, b->m.svc, b->m.sub, (uint64_t)b->m.t0, (uint64_t)b->m.t1,
                          b->m.n, b->m.count, b->m.smin, b->m.smax, (uint64_t)b->m.vmin,
                          (uint64_t)b->m.vmax, b->m.flags},
-            13 * 8);
+            (size_t)13 * 8);
         add(d, &b->m.total, sizeof b->m.total);
         TRY(part_summary(h, b->id, &s, err));
         add(d, s.p, s.n);
@@ -262,10 +262,10 @@ static void check_rows(struct part *p)
         assert_ok(part_cols(h, b[i].id, &c, &err), &err);
         assert_ok(block_decode(coder, (struct str){sum.p, sum.n}, c, 100, &a, &rows, &err), &err);
         assert_int_equal(rows.n, want.r.n);
-        assert_memory_equal(rows.ms, want.r.ms, 8 * rows.n);
-        assert_memory_equal(rows.series, want.r.series, 4 * rows.n);
-        assert_memory_equal(rows.thread, want.r.thread, 4 * rows.n);
-        assert_memory_equal(rows.node, want.r.node, 4 * rows.n);
+        assert_memory_equal(rows.ms, want.r.ms, 8 * (size_t)rows.n);
+        assert_memory_equal(rows.series, want.r.series, 4 * (size_t)rows.n);
+        assert_memory_equal(rows.thread, want.r.thread, 4 * (size_t)rows.n);
+        assert_memory_equal(rows.node, want.r.node, 4 * (size_t)rows.n);
         free(want.mem);
         free(sum.p);
     }
@@ -282,7 +282,7 @@ static void check_rows(struct part *p)
             total += summary_sum(&sum, i);
             count += sum.count ? sum.count[i] : sum.freq[i];
         }
-        assert_true(total == 300 * 10 * NS_PER_MS + 200 * 1000 + 199 * 200 / 2);
+        assert_true(total == 300 * 10 * NS_PER_MS + INT64_C(200) * 1000 + INT64_C(199) * 200 / 2);
         assert_int_equal(count, 500);
         assert_int_equal(sum.n, p->hsum[0].n);
     }
@@ -518,7 +518,7 @@ static void test_foreign(void **state)
     assert_true(now.n == file.n && memcmp(now.p, file.p, file.n) == 0);
     free(now.p);
     free(file.p);
-    file_put(h.dir, h.info.name, (struct bytes){(char *)(uintptr_t) "hello", 5});
+    file_put(h.dir, h.info.name, (struct bytes){(char[]){"hello"}, 5});
     err = (struct err){};
     assert_int_equal(read_all(h.dir, &h.info, &h.nm, &d, &err), -EBADMSG);
     names_deinit(&none.n);
@@ -599,7 +599,7 @@ static void test_no_memory(void **state)
 /* A part of format version 1, as it was written when that was new. */
 static void test_golden(void **state)
 {
-    const char *golden = getenv("STRATA_GOLDEN");
+    const char *golden = getenv("STRATA_GOLDEN"); // NOLINT(concurrency-mt-unsafe)
     struct here h;
     struct part_info info;
     struct digest want, is;
@@ -611,7 +611,7 @@ static void test_golden(void **state)
         skip();
     here_init(&h);
     assert_ok(read_all(h.dir, &h.info, &h.nm, &want, &err), &err);
-    if (getenv("UPDATE_GOLDEN")) {
+    if (getenv("UPDATE_GOLDEN")) { // NOLINT(concurrency-mt-unsafe)
         file = file_get(h.dir, h.info.name);
         file_put(golden, "part_v1.db", file);
     } else {

@@ -144,7 +144,7 @@ static void test_threads(void **state)
     here_init(&h);
     ps = parts_new(h.dir, NULL, 3, true);
     for (uint32_t i = 0; i < N_THREAD; i++) {
-        t[i] = (struct turns){.ps = ps, .seed = i * 1000, .failed = &failed};
+        t[i] = (struct turns){.ps = ps, .seed = UINT64_C(1000) * i, .failed = &failed};
         for (int k = 0; k < N_PART; k++)
             t[i].p[k] = i == 0 ? part_new(ps, &h.info) : t[0].p[k];
     }

@@ -81,7 +81,7 @@ static struct total all_rows(struct store *s)
     }
     t.parts = p.n;
     assert_int_equal(store_cat(v, 999999, 1, on_rows, &t, NULL), -ENOENT);
-    v = store_view_put(v);
+    (void)store_view_put(v);
     return t;
 }
 
@@ -119,7 +119,7 @@ static unit_i128 scan_total(struct store *s, ptype_id type)
     arena_init(&a, 1 << 20);
     assert_ok(store_scan(v, &q, &sink, &answer, &err), &err);
     arena_deinit(&a);
-    v = store_view_put(v);
+    (void)store_view_put(v);
     return sum.value[0][0][0];
 }
 
@@ -165,7 +165,7 @@ static void check_sizes(struct store *s, const struct total *t, uint64_t nodes)
     struct err err = {};
 
     assert_ok(store_list_sizes(v, on_size, &x, &err), &err);
-    v = store_view_put(v);
+    (void)store_view_put(v);
     assert_int_equal(x.files, t->bytes);
     assert_int_equal(x.nodes, nodes);
     assert_true(x.n > 12);
@@ -204,12 +204,12 @@ static void test_listings(void **state)
     assert_int_equal(store_append_wait(beside, &(struct batch){}, STR("x"), &lsn, NULL), -EROFS);
     assert_true(store_seal(beside, NULL) < 0);
     assert_ok(fixture_append(&f, 31, true, &err), &err); /* the server goes on */
-    beside = store_close(beside);
+    (void)store_close(beside);
     f.s = store_close(f.s);
     beside = open_read_only(f.dir);
     is = all_rows(beside);
     assert_total(&is, &want); /* what is not sealed is not seen */
-    beside = store_close(beside);
+    (void)store_close(beside);
     fixture_open(&f, 0);
     fixture_deinit(&f);
 }
@@ -220,7 +220,7 @@ static int folder_count(const char *dir)
     int n = 0;
 
     assert_non_null(d);
-    while (readdir(d))
+    while (readdir(d)) // NOLINT(concurrency-mt-unsafe): a stream of our own
         n++;
     (void)closedir(d);
     return n - 2;
@@ -303,7 +303,7 @@ static void test_beside_writer(void **state)
         while (atomic_load(&x.seed) < last) /* sealed before its sender heard of it */
             (void)usleep(100);
         assert_int_equal(t.rows, last ? atomic_load(&x.rows[last]) : 0);
-        s = store_close(s);
+        (void)store_close(s);
     }
     atomic_store(&x.stop, true);
     (void)pthread_join(thread[0], NULL);
@@ -320,6 +320,7 @@ static bool on_any(void *ctx, const struct store_finding *f)
     return true;
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): filled by on_any
 static int check_dir(const char *dir, char text[static 160], struct store_checked *ret)
 {
     const struct store_check_conf conf = {
@@ -460,7 +461,7 @@ static void test_backup(void **state)
         struct store *s = open_read_only(dir[i]);
         struct total t = all_rows(s);
 
-        s = store_close(s);
+        (void)store_close(s);
         check_sound(dir[i], t.parts);
         check_copy(&f, &x, dir[i], lsn[i]);
         assert_int_equal(test_remove_tree(dir[i]), 0);
@@ -500,7 +501,7 @@ static void test_backup_fails(void **state)
         struct store_view *v = store_view_get(f.s);
 
         assert_ok(store_list_parts(v, on_part, &p, &err), &err);
-        v = store_view_put(v);
+        (void)store_view_put(v);
         (void)snprintf(from, sizeof from, "%s/%s", f.dir, p.file[0]);
         (void)snprintf(to, sizeof to, "%s/away", f.dir);
         assert_int_equal(rename(from, to), 0); /* a part that is not there any more */

@@ -282,7 +282,8 @@ static void check_rows(struct part *p)
             total += summary_sum(&sum, i);
             count += sum.count ? sum.count[i] : sum.freq[i];
         }
-        assert_true(total == 300 * 10 * NS_PER_MS + INT64_C(200) * 1000 + INT64_C(199) * 200 / 2);
+        assert_true(total ==
+                    INT64_C(3000) * NS_PER_MS + INT64_C(200) * 1000 + INT64_C(199) * 200 / 2);
         assert_int_equal(count, 500);
         assert_int_equal(sum.n, p->hsum[0].n);
     }

@@ -353,6 +353,13 @@ struct query_weigh {
 };
 
 /* One tree over all tries. Node 0 is the root; parents come first. */
+/* What functions (or frames) of an epoch are called in the tree; 0: not met yet. */
+struct query_ids {
+    struct query_ids *older;
+    uint32_t epoch, n;
+    uint32_t *func;
+};
+
 struct query_tree {
     bool inverted; /* leaves first: self stands where the stack begins */
     uint32_t n_side;
@@ -362,13 +369,14 @@ struct query_tree {
     uint8_t *flag;
     uint32_t *group; /* with by=, of nodes below a group: its number; else NULL */
     uint64_t *hash;
-    struct map child; /* parent << 32 | func -> node */
+    uint32_t *first, *next; /* newest child; the one made before it; 0: none */
+    struct map child;       /* parent << 32 | func -> node, of parents with many children */
 
     uint32_t n_func, cap_func;
     struct query_func *fn; /* 0: the root */
     uint8_t *fn_flag;
-    struct map fn_by_id;  /* epoch << 32 | function -> func */
-    struct map fn_by_key; /* key, or a rehash of it -> func */
+    struct query_ids *ids; /* of the epochs that were met */
+    struct map fn_by_key;  /* key, or a rehash of it -> func */
 };
 
 enum {
@@ -377,6 +385,7 @@ enum {
     QUERY_NODE_LEVEL = 4,    /* no frame: the root, or a level of by= */
     QUERY_NODE_UNKNOWN = 8,  /* samples of the subtree are a lower bound; << 1: side B */
     QUERY_SELF_UNKNOWN = 32, /* its own are; << 1: side B */
+    QUERY_NODE_MANY = 128,   /* its children are in query_tree.child */
 };
 
 enum {

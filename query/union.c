@@ -13,6 +13,7 @@
  */
 
 #define OTHER_GROUPS STR("[other groups]")
+#define FEW          8u /* children that are looked through without a map */
 
 /* ---- functions ---------------------------------------------------------------------------------
  */
@@ -160,26 +161,47 @@ static int plain_func(struct query *q, uint32_t epoch, uint32_t id, struct query
     return 0;
 }
 
+/* The names that an epoch's functions have in the tree; room for those below n. */
+static int ids_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
+                  struct query_ids **ret, struct query_err *e)
+{
+    struct query_ids *ids = t->ids;
+    uint32_t *func, cap;
+
+    while (ids && ids->epoch != epoch)
+        ids = ids->older;
+    if (!ids) {
+        QUERY_NEW(q, &ids, 1, e);
+        *ids = (struct query_ids){.older = t->ids, .epoch = epoch};
+        t->ids = ids;
+    }
+    *ret = ids;
+    if (n <= ids->n)
+        return 0;
+    cap = ids->n > UINT32_MAX / 4 || 2 * ids->n < n ? n : 2 * ids->n;
+    QUERY_NEW(q, &func, cap, e);
+    if (ids->n)
+        memcpy(func, ids->func, ids->n * sizeof *func);
+    ids->func = func;
+    ids->n = cap;
+    return 0;
+}
+
 /* id: a function of the epoch, or a frame of it, by what the question tells apart. */
-static int func_by_id(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
+static int func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids, uint32_t id,
                       uint32_t *ret, struct query_err *e)
 {
     struct query_func f = {};
-    uint64_t *slot;
 
-    *ret = 0;
-    if (map_at(&t->fn_by_id, (uint64_t)epoch << 32 | id, &slot) == MAP_FULL)
-        return query_no_memory(q, e);
-    if (*slot) {
-        *ret = (uint32_t)*slot;
+    *ret = ids->func[id];
+    if (*ret)
         return 0;
-    }
     if (q->detail == QUERY_OF_FUNCTIONS)
-        TRY(plain_func(q, epoch, id, &f, e));
+        TRY(plain_func(q, ids->epoch, id, &f, e));
     else
-        TRY(frame_func(q, epoch, id, &f, e));
+        TRY(frame_func(q, ids->epoch, id, &f, e));
     TRY(query_tree_func(q, t, &f, ret, e));
-    *slot = *ret;
+    ids->func[id] = *ret;
     return 0;
 }
 
@@ -204,6 +226,8 @@ static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struc
     GROW(q, &n.parent, t->parent, t->n, cap, e);
     GROW(q, &n.func, t->func, t->n, cap, e);
     GROW(q, &n.flag, t->flag, t->n, cap, e);
+    GROW(q, &n.first, t->first, t->n, cap, e);
+    GROW(q, &n.next, t->next, t->n, cap, e);
     if (q->n_by)
         GROW(q, &n.group, t->group, t->n, cap, e);
     for (uint32_t s = 0; s < t->n_side; s++) {
@@ -217,19 +241,61 @@ static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struc
     return 0;
 }
 
+/* A child that is known not to be there yet. */
+static int add_child(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
+                     uint32_t *ret, struct query_err *e)
+{
+    uint32_t i = t->n;
+
+    if (i == t->cap)
+        TRY(grow_nodes(q, t, i + 1, e));
+    t->parent[i] = parent;
+    t->func[i] = func;
+    t->next[i] = t->first[parent];
+    t->first[parent] = i;
+    t->n++;
+    *ret = i;
+    return 0;
+}
+
+static uint64_t child_key(uint32_t parent, uint32_t func)
+{
+    return (uint64_t)parent << 32 | func;
+}
+
+static int map_children(struct query *q, struct query_tree *t, uint32_t parent, struct query_err *e)
+{
+    for (uint32_t i = t->first[parent]; i; i = t->next[i]) {
+        if (map_put(&t->child, child_key(parent, t->func[i]), i) == MAP_FULL)
+            return query_no_memory(q, e);
+    }
+    t->flag[parent] |= QUERY_NODE_MANY;
+    return 0;
+}
+
+/* A few children are walked; only a parent of many has them in the map. */
 int query_tree_child(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
                      uint32_t *ret, struct query_err *e)
 {
+    uint32_t seen = 0, i;
     uint64_t *slot;
 
-    if (map_at(&t->child, (uint64_t)parent << 32 | func, &slot) == MAP_FULL)
+    if (!(t->flag[parent] & QUERY_NODE_MANY)) {
+        for (i = t->first[parent]; i && seen < FEW; i = t->next[i], seen++) {
+            if (t->func[i] == func) {
+                *ret = i;
+                return 0;
+            }
+        }
+        if (!i)
+            return add_child(q, t, parent, func, ret, e);
+        TRY(map_children(q, t, parent, e));
+    }
+    if (map_at(&t->child, child_key(parent, func), &slot) == MAP_FULL)
         return query_no_memory(q, e);
     if (*slot == 0) {
-        if (t->n == t->cap)
-            TRY(grow_nodes(q, t, t->n + 1, e));
         *slot = t->n;
-        t->parent[t->n] = parent;
-        t->func[t->n++] = func;
+        return add_child(q, t, parent, func, ret, e);
     }
     *ret = (uint32_t)*slot;
     return 0;
@@ -264,7 +330,6 @@ int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint
     static const struct query_func root = {.name = STR("all")};
 
     map_init(&t->child, 0);
-    map_init(&t->fn_by_id, 0);
     map_init(&t->fn_by_key, 0);
     t->n_side = n_side;
     TRY(grow_nodes(q, t, room > 64 ? room : 64, e));
@@ -333,8 +398,9 @@ static int place(struct query *q, struct query_tree *t, const struct query_acc *
     bool plain = q->detail == QUERY_OF_FUNCTIONS;
     const uint32_t *parent, *id;
     struct store_trie trie = {};
+    struct query_ids *ids;
     struct err err = {};
-    uint32_t func = 0;
+    uint32_t func = 0, last = 0, fresh;
     int r = store_trie(q->view, a->trie, &trie, &err);
 
     if (r < 0)
@@ -344,12 +410,20 @@ static int place(struct query *q, struct query_tree *t, const struct query_acc *
     id = plain ? trie.func : trie.frame;
     TRY(query_alive(q, e));
     TRY(grow_nodes(q, t, t->n + mark_needed(a, parent, node), e));
+    for (uint32_t i = 1; i < a->n; i++)
+        last = node[i] && id[i] > last ? id[i] : last;
+    TRY(ids_of(q, t, a->trie.epoch, last + 1, &ids, e));
     node[0] = top;
+    /* functions occur once below a function node: what hangs below a new node is new */
+    fresh = plain ? t->n : UINT32_MAX;
     for (uint32_t i = 1; i < a->n; i++) {
         if (!node[i])
             continue;
-        TRY(func_by_id(q, t, a->trie.epoch, id[i], &func, e));
-        TRY(query_tree_child(q, t, node[parent[i]], func, &node[i], e));
+        TRY(func_by_id(q, t, ids, id[i], &func, e));
+        if (node[parent[i]] >= fresh)
+            TRY(add_child(q, t, node[parent[i]], func, &node[i], e));
+        else
+            TRY(query_tree_child(q, t, node[parent[i]], func, &node[i], e));
         t->fn_flag[func] |= QUERY_FN_FRAME;
         if (plain && query_bit(trie.again, i))
             t->flag[node[i]] |= QUERY_NODE_AGAIN;
@@ -453,7 +527,6 @@ int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *
 void query_tree_deinit(struct query_tree *t)
 {
     map_deinit(&t->child);
-    map_deinit(&t->fn_by_id);
     map_deinit(&t->fn_by_key);
 }
 

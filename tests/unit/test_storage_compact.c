@@ -283,9 +283,12 @@ static void add_local(struct lines *out, const struct local *l)
         const struct local_metric *m = VEC(&l->metric, struct local_metric, i);
         const struct local_mseries *s = TABLE(&l->mseries, struct local_mseries, m->series);
 
-        for (uint32_t k = 0; k < m->n; k++)
+        for (uint32_t k = 0; k < m->n; k++) {
+            const void *value = m->inum ? (const void *)&m->inum[k] : (const void *)&m->num[k];
+
             add_line(out, hash_mix(text_hash(l, s->name) + (uint64_t)m->t[k].v) ^
-                              (m->inum ? (uint64_t)m->inum[k] : (uint64_t)m->num[k] * 3));
+                              hash_bytes(value, sizeof(int64_t)));
+        }
     }
 }
 

@@ -206,8 +206,8 @@ class StoreFiles(unittest.TestCase):
             self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
             self.assertIn("dict/1.db: is another file than the catalog says", r.stdout)
             s.start()
+            self.fill_hour(s, "c", 1)  # taken when the store is open
             self.assertIn("is another file than the catalog says", s.text())
-            self.fill_hour(s, "c", 1)
             self.assertEqual(self.by_name(s), {"c": 30})
             (aside,) = os.listdir(os.path.join(s.dir, "quarantine"))
             self.assertTrue(aside.startswith("dict-1.db."), aside)

@@ -131,7 +131,7 @@ static void want(const char *text)
 
 static void steps(const char *more, const char *list, const char *id)
 {
-    char body[4000];
+    static char body[8192];
 
     (void)snprintf(body, sizeof body, "{\"service\":\"train\"%s,\"steps\":[%s]}", more, list);
     post(str_c(body), "", id);

@@ -12,8 +12,9 @@ const struct ingest_conf *ingest_conf_of(const struct ingest *g);
 /* Can the store take anything now? false: *e says why not. */
 bool ingest_state(struct ingest *g, struct msg_error *e);
 
-/* One answer with this status; reason NULL: nothing was refused. proto: as in /metrics, static. */
-void ingest_count(struct ingest *g, const char *proto, int status, const char *reason);
+/* One answer with this HTTP status; reason NULL: nothing was refused. proto: as in /metrics,
+ * static. */
+void ingest_count(struct ingest *g, const char *proto, int code, const char *reason);
 /* n items of a request that was stored were refused alone. */
 void ingest_count_refused(struct ingest *g, const char *proto, const char *reason, uint64_t n);
 

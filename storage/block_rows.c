@@ -61,8 +61,10 @@ static bool put_optional(struct arena *a, const struct slice_rows *s, uint32_t a
             return false;
         memcpy(r->attr + at, s->attr, s->n * sizeof *s->attr);
     }
-    if (s->held)
+    if (s->held) {
+        assert(r->held); /* made with the rows of a level */
         memcpy(r->held + at, s->held, s->n * sizeof *s->held);
+    }
     return put_counts(a, s, at, n, r) && put_variances(a, s, at, n, r);
 }
 
@@ -205,10 +207,13 @@ static int compare_summary(const struct summary *a, const struct summary *b, str
 {
     if (a->n != b->n || a->many != b->many)
         return differs(err, "summary");
-    for (uint32_t i = 0; i < a->n; i++)
-        if (a->node[i] != b->node[i] || a->freq[i] != b->freq[i] || a->count[i] != b->count[i] ||
-            a->wide[i] != b->wide[i])
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (a->node[i] != b->node[i] || a->freq[i] != b->freq[i] || a->count[i] != b->count[i])
             return differs(err, "summary");
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all n are filled
+        if (a->wide[i] != b->wide[i])
+            return differs(err, "summary");
+    }
     return same_bits(a->var, b->var, a->n) ? 0 : differs(err, "summary");
 }
 

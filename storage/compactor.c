@@ -20,8 +20,8 @@
 #include "storage/seal_private.h"
 
 #define COMPACT_FAN    8u
-#define COMPACT_AFTER  (20 * 60 * NS_PER_S)
-#define COMPACT_QUIET  (15 * 60 * NS_PER_S)
+#define COMPACT_AFTER  (INT64_C(20) * 60 * NS_PER_S)
+#define COMPACT_QUIET  (INT64_C(15) * 60 * NS_PER_S)
 #define COMPACT_LOOK   (10 * NS_PER_S)
 #define COMPACT_PARTS  256u /* of one job: what is more waits for the next */
 #define COMPACT_SIZE_0 (UINT64_C(64) << 10)
@@ -84,7 +84,7 @@ static void list_free(struct part_list *l)
 static bool list_parts(struct store *s, struct part_list *ret)
 {
     struct source_list *list = source_list_get(s);
-    struct part **v = calloc(list->n ? list->n : 1, sizeof *v);
+    struct part **v = calloc(list->n ? list->n : 1, sizeof(struct part *));
     uint32_t n = 0;
 
     for (uint32_t i = 0; v && i < list->n; i++) {
@@ -95,7 +95,7 @@ static bool list_parts(struct store *s, struct part_list *ret)
     }
     source_list_unref(list);
     if (n > 1)
-        qsort(v, n, sizeof *v, by_hour);
+        qsort(v, n, sizeof *v, by_hour); // NOLINT(bugprone-sizeof-expression)
     *ret = (struct part_list){n, v};
     return v != NULL;
 }

@@ -242,6 +242,7 @@ static int cover(struct out *o, const struct store_ask *ask, struct arena *a, st
     struct opened *opened;
     struct scope_at *at;
     uint32_t n;
+    int r;
 
     TRY(view_open(o->v, &ask->range, 1, a, &opened, err));
     TRY(view_open_scopes(o->v, opened, a, err));
@@ -249,8 +250,12 @@ static int cover(struct out *o, const struct store_ask *ask, struct arena *a, st
     o->o = opened;
     o->sel = &sel;
     at = scopes(o, ask->sel.type, a, &n);
-    TRY(at ? hand_scopes(o, at, n, err) : no_memory(err));
-    return damaged(o) ? STORE_PARTIAL : 0;
+    r = at ? hand_scopes(o, at, n, err) : no_memory(err);
+    if (r == 0 && damaged(o))
+        r = STORE_PARTIAL;
+    o->o = NULL; /* both end with this call */
+    o->sel = NULL;
+    return r;
 }
 
 int store_cover(struct store_view *v, const struct store_ask *ask, store_cover_fn *fn, void *ctx,

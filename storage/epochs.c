@@ -12,7 +12,7 @@
 #include "storage/recover_private.h"
 #include "storage/seal_private.h"
 
-#define EPOCH_NS     (7 * 86400 * NS_PER_S)
+#define EPOCH_NS     (INT64_C(7) * 86400 * NS_PER_S)
 #define EPOCH_FRAMES (UINT32_C(1) << 24)
 #define BEFORE_NS    (60 * NS_PER_S)  /* an append does not take so long */
 #define KEEP_NS      (600 * NS_PER_S) /* nor does a query that has a part of it */

@@ -269,7 +269,7 @@ static int list_tries(struct merge *m, const struct part_block ***ret, uint32_t 
             v[n++] = &m->job->in[i]->block[k];
     }
     if (n > 1)
-        qsort(v, n, sizeof *v, by_trie);
+        qsort(v, n, sizeof *v, by_trie); // NOLINT(bugprone-sizeof-expression)
     for (uint32_t i = 0; i < n; i++) {
         if (kept == 0 || by_trie(&v[kept - 1], &v[i]) != 0)
             v[kept++] = v[i];

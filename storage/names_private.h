@@ -61,7 +61,7 @@ uint32_t names_service(struct names *n, struct str name);
 ptype_id names_type(struct names *n, struct str name, struct str unit, enum ptype_kind kind);
 /* pair: n texts of names and values, in any order; of two with one name the later counts, an empty
  * value is no label. Sorted in place. */
-uint32_t names_label_set(struct names *n, uint32_t n_pair, uint32_t *pair);
+uint32_t names_label_set(struct names *x, uint32_t n, uint32_t *pair);
 /* Series of a label set that holds a service. Beyond the limits: the folded series of the service
  * or of all. */
 uint32_t names_series_of(struct names *n, ptype_id type, uint32_t labels,

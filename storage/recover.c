@@ -181,7 +181,7 @@ static int on_labelset(void *ctx, const struct catalog_labelset *x, struct err *
     uint32_t *pair = malloc(8 * ((size_t)x->n + 1)), set = 0;
     bool ok = pair != NULL;
 
-    for (uint32_t i = 0; ok && i < x->n; i++) {
+    for (size_t i = 0; ok && i < x->n; i++) {
         pair[2 * i] = text_id(&n->text, x->v[i].name);
         pair[2 * i + 1] = text_id(&n->text, x->v[i].value);
         ok = pair[2 * i] != UINT32_MAX && pair[2 * i + 1] != UINT32_MAX;

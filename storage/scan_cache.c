@@ -112,7 +112,8 @@ const struct scan_cached *scan_cache_get(struct scan_cache *c, const uint64_t ke
 
 void scan_cache_put(struct scan_cache *c, const struct scan_cached *p)
 {
-    struct entry *e = (struct entry *)(uintptr_t)p; /* c is its first member */
+    /* c is its first member */
+    struct entry *e = (struct entry *)(uintptr_t)p; // NOLINT(performance-no-int-to-ptr)
 
     mutex_lock(&c->mu);
     unref(e);

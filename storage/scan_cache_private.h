@@ -19,9 +19,9 @@ struct scan_cache *scan_cache_free(struct scan_cache *c); /* nobody holds an ent
 
 /* An entry, held until scan_cache_put(); NULL: there is none. */
 const struct scan_cached *scan_cache_get(struct scan_cache *c, const uint64_t key[2]);
-void scan_cache_put(struct scan_cache *c, const struct scan_cached *e);
+void scan_cache_put(struct scan_cache *c, const struct scan_cached *p);
 
 /* One to be filled; NULL: memory is short. scan_cache_add takes it. */
 struct scan_cached *scan_cached_new(uint32_t n);
-void scan_cache_add(struct scan_cache *c, const uint64_t key[2], struct scan_cached *e);
+void scan_cache_add(struct scan_cache *c, const uint64_t key[2], struct scan_cached *p);
 uint64_t scan_cache_bytes(struct scan_cache *c); /* NULL: 0 */

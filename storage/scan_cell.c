@@ -396,6 +396,7 @@ static void take(const struct scan_cell *c, uint32_t i, struct columns *o, uint3
     o->node[k] = c->dense ? i : c->node[i];
     o->count[k] = c->wide ? c->wide[i].count : c->sum[i].count;
     if (o->wide)
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): where o is wide c is
         o->wide[k] = c->wide[i].sum;
     else
         o->sum[k] = c->sum[i].sum;

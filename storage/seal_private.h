@@ -105,7 +105,7 @@ struct seal_parts {
     struct part_info *v; /* malloced */
 };
 /* On failure the files made are removed. */
-[[nodiscard]] int seal_write(struct store *s, const struct head *h, struct seal_parts *ret,
+[[nodiscard]] int seal_write(struct store *st, const struct head *h, struct seal_parts *ret,
                              struct err *err);
 /* Unlink the files, free the list. */
 void seal_discard(const struct store *s, struct seal_parts *p);

@@ -289,8 +289,10 @@ static int put_group(struct sealing *s, int64_t hour, struct err *err)
     uint32_t *n = calloc(STRETCHES, sizeof *n), from = 0, rows = 0;
     int r = 0;
 
-    if (!n || !each_row_in(s, base, base + HOUR_MS, n, NULL))
-        r = err_set(err, -ENOMEM, "seal: memory is short");
+    if (!n || !each_row_in(s, base, base + HOUR_MS, n, NULL)) {
+        r = -ENOMEM;
+        (void)err_set(err, r, "seal: memory is short");
+    }
     for (uint32_t i = 0; r == 0 && i < STRETCHES; i++) {
         rows += n[i];
         if (rows == 0 || (i + 1 < STRETCHES && rows + n[i + 1] <= STRETCH_ROWS))
@@ -325,6 +327,7 @@ static int put_rows(struct sealing *s, const struct head_group *const *group, in
         struct store_type t;
 
         s->g = group[i];
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): put_hours() filled all of them
         s->level = names_type_info(s->h->names, UINT32_MAX, s->g->type, &t) && t.kind == KIND_LEVEL;
         TRY(put_group(s, hour, err));
     }
@@ -378,8 +381,10 @@ static int put_hours(struct store *st, struct sealing *s, const struct hours *ho
     int r = 0;
 
     ret->v = calloc(hours->n + 1, sizeof *ret->v);
-    if (!group || !ret->v)
-        r = err_set(err, -ENOMEM, "seal: memory is short");
+    if (!group || !ret->v) {
+        r = -ENOMEM;
+        (void)err_set(err, r, "seal: memory is short");
+    }
     for (uint32_t i = 0; r == 0 && i < s->h->group.n; i++)
         group[i] = head_group_at(s->h, i);
     if (r == 0 && s->h->group.n > 1)

@@ -208,9 +208,9 @@ static int compare_summary(const struct summary *a, const struct summary *b, str
     if (a->n != b->n || a->many != b->many)
         return differs(err, "summary");
     for (uint32_t i = 0; i < a->n; i++) {
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all n are filled
         if (a->node[i] != b->node[i] || a->freq[i] != b->freq[i] || a->count[i] != b->count[i])
             return differs(err, "summary");
-        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all n are filled
         if (a->wide[i] != b->wide[i])
             return differs(err, "summary");
     }

@@ -205,10 +205,10 @@ static bool keep(struct arena *a, const struct summary *s, struct summary *ret)
 
 static int compare_summary(const struct summary *a, const struct summary *b, struct err *err)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): filled where it is called
     if (a->n != b->n || a->many != b->many)
         return differs(err, "summary");
     for (uint32_t i = 0; i < a->n; i++) {
-        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all n are filled
         if (a->node[i] != b->node[i] || a->freq[i] != b->freq[i] || a->count[i] != b->count[i])
             return differs(err, "summary");
         if (a->wide[i] != b->wide[i])

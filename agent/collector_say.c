@@ -232,7 +232,7 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     upload_get_stats(c->conf.upload, &u);
     collect(&f, c);
     json_init(&j, out);
-    json_object(&j);
+    json_object_begin(&j);
     json_key(&j, "version");
     json_cstr(&j, STRATA_VERSION);
     json_key(&j, "pid");
@@ -256,7 +256,7 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     json_key(&j, "period_ns");
     json_dec_i64(&j, c->conf.conf->period_ns);
     json_key(&j, "figures");
-    json_object(&j);
+    json_object_begin(&j);
     for (uint32_t i = 0; i < f.n; i++) {
         json_key(&j, f.v[i].name);
         json_dec_i64(&j, f.v[i].v);

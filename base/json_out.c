@@ -64,7 +64,7 @@ static void close_level(struct json_out *j, bool object)
     buf_chr(j->b, object ? '}' : ']');
 }
 
-void json_object(struct json_out *j)
+void json_object_begin(struct json_out *j)
 {
     open_level(j, true);
 }
@@ -74,7 +74,7 @@ void json_object_end(struct json_out *j)
     close_level(j, true);
 }
 
-void json_array(struct json_out *j)
+void json_array_begin(struct json_out *j)
 {
     open_level(j, false);
 }
@@ -189,7 +189,7 @@ void json_cstr(struct json_out *j, const char *s)
 
 /* ---- other values -------------------------------------------------------------------------- */
 
-void json_null(struct json_out *j)
+void json_null_value(struct json_out *j)
 {
     before_value(j);
     buf_add(j->b, "null", 4);

@@ -14,7 +14,8 @@
  * and colons are its business. Misuse (a value without a key inside an object, unbalanced ends) is
  * a bug: assert. Strings are repaired to UTF-8 and escaped; '<' is written \u003c so that an answer
  * can stand in a page. Doubles: shortest form that reads back equal; NaN and infinities are bugs.
- * A full buffer is the buf's failed flag. Thread: owner only.
+ * A full buffer is the buf's failed flag. Thread: owner only. Names differ from those that jansson
+ * exports (json_object, json_array, json_null): programs link both.
  */
 struct json_out {
     struct buf *b;
@@ -26,15 +27,15 @@ struct json_out {
 
 void json_init(struct json_out *j, struct buf *b);
 
-void json_object(struct json_out *j);
+void json_object_begin(struct json_out *j);
 void json_object_end(struct json_out *j);
-void json_array(struct json_out *j);
+void json_array_begin(struct json_out *j);
 void json_array_end(struct json_out *j);
 
 void json_key(struct json_out *j, const char *key);    /* a literal */
 void json_key_str(struct json_out *j, struct str key); /* from data */
 
-void json_null(struct json_out *j);
+void json_null_value(struct json_out *j);
 void json_bool(struct json_out *j, bool v);
 void json_i64(struct json_out *j, int64_t v);
 void json_u64(struct json_out *j, uint64_t v);

@@ -125,26 +125,26 @@ static void json_time(struct json_out *j, const char *key, real_ns t, bool known
     if (known)
         json_dec_i64(j, t.v);
     else
-        json_null(j);
+        json_null_value(j);
 }
 
 static void finding_json(struct check *c, const struct store_finding *f)
 {
     struct json_out *j = &c->out;
 
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "file");
     json_str(j, f->file);
     json_key(j, "table");
     if (f->table.n > 0)
         json_str(j, f->table);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "id");
     if (f->id >= 0)
         json_dec_i64(j, f->id);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "what");
     json_str(j, f->what);
     json_time(j, "t0", f->t.t0, is_known(f->t));
@@ -222,9 +222,9 @@ static int run(struct check *c, struct err *err)
     int r;
 
     json_init(&c->out, &c->found);
-    json_object(&c->out);
+    json_object_begin(&c->out);
     json_key(&c->out, "findings");
-    json_array(&c->out);
+    json_array_begin(&c->out);
     r = store_check(&conf, &checked, err);
     clear_progress(c);
     if (r < 0)

@@ -93,7 +93,7 @@ static void instant(struct json_out *j, const char *key, real_ns t)
 
 static void part_json(struct json_out *j, const struct store_part *p)
 {
-    json_object(j);
+    json_object_begin(j);
     number(j, "id", p->id);
     json_key(j, "file");
     json_str(j, p->file);
@@ -176,7 +176,7 @@ static bool on_size(void *ctx, const struct store_size *s)
     struct out *o = ctx;
 
     if (o->args->json) {
-        json_object(&o->j);
+        json_object_begin(&o->j);
         json_key(&o->j, "what");
         json_str(&o->j, s->what);
         number(&o->j, "n", s->n);
@@ -294,7 +294,7 @@ static int run(struct out *o, struct err *err)
 
     if (o->args->json) {
         json_init(&o->j, &o->b);
-        json_array(&o->j);
+        json_array_begin(&o->j);
     }
     r = strcmp(verb, "ls") == 0 ? list(o, err) : verb[0] == 's' ? stats(o, err) : cat(o, err);
     if (r >= 0 && o->args->json) {

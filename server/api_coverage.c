@@ -16,24 +16,24 @@ static void put_runs(struct api_call *c, const struct query_source *s)
     struct json_out *j = &c->json;
 
     json_key(j, "runs");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "t");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_run; i++)
         put_offset(c, s->run[i].t.t0);
     json_array_end(j);
     json_key(j, "dur");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_run; i++)
         api_put_number(c, s->run[i].t.t1.v - s->run[i].t.t0.v);
     json_array_end(j);
     json_key(j, "state");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_run; i++)
         json_cstr(j, query_run_word(s->run[i].state));
     json_array_end(j);
     json_key(j, "why");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_run; i++)
         json_str(j, s->run[i].why);
     json_array_end(j);
@@ -47,29 +47,29 @@ static void put_loss_runs(struct api_call *c, const struct query_source *s)
     struct json_out *j = &c->json;
 
     json_key(j, "loss_runs");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "t");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_loss_run; i++)
         put_offset(c, s->loss_run[i].t.t0);
     json_array_end(j);
     json_key(j, "dur");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_loss_run; i++)
         api_put_number(c, s->loss_run[i].t.t1.v - s->loss_run[i].t.t0.v);
     json_array_end(j);
     json_key(j, "why");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_loss_run; i++)
         json_str(j, s->loss_run[i].loss.why);
     json_array_end(j);
     json_key(j, "n");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_loss_run; i++)
         api_put_samples(c, s->loss_run[i].loss.n);
     json_array_end(j);
     json_key(j, "weight");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_loss_run; i++)
         api_put_number(c, s->loss_run[i].loss.weight);
     json_array_end(j);
@@ -82,9 +82,9 @@ static void put_source(struct api_call *c, const struct query_source *s)
 {
     struct json_out *j = &c->json;
 
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "type");
-    json_object(j);
+    json_object_begin(j);
     api_put_type(j, &s->type);
     json_object_end(j);
     api_put_text(j, "host", s->host);
@@ -116,7 +116,7 @@ int api_coverage(struct api_call *c, struct query_err *e)
     TRY(api_open_plain(c, e));
     TRY(api_param_u32(c, "limit", 1, LIMIT_MAX, &limit, e));
     TRY(query_coverage(c->query, (enum query_cover_by)by, limit, &a, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_head(c, "coverage");
     json_key(j, "partial");
     json_bool(j, query_head(c->query)->partial);
@@ -127,7 +127,7 @@ int api_coverage(struct api_call *c, struct query_err *e)
     json_key(j, "by");
     json_cstr(j, bys[by]);
     json_key(j, "sources");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < a.n; i++)
         put_source(c, &a.source[i]);
     json_array_end(j);

@@ -38,7 +38,7 @@ static void put_double(struct json_out *j, const char *key, bool known, double v
     if (known)
         json_double(j, v);
     else
-        json_null(j);
+        json_null_value(j);
 }
 
 static void put_side(struct api_call *c, const char *key, const struct query_diff_side *s)
@@ -46,16 +46,16 @@ static void put_side(struct api_call *c, const char *key, const struct query_dif
     struct json_out *j = &c->json;
 
     json_key(j, key);
-    json_object(j);
+    json_object_begin(j);
     api_put_range(j, &s->head);
     api_put_sums(c, &s->sum);
     json_key(j, "view");
     api_put_weight(j, s->view);
     json_key(j, "denominators");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "step");
     if (s->steps == BATCH_UNKNOWN)
-        json_null(j);
+        json_null_value(j);
     else
         json_u64(j, s->steps);
     put_double(j, "second", s->seconds > 0, s->seconds);
@@ -81,14 +81,14 @@ static void put_verdict(struct json_out *j, const struct query_diff *d)
     if (d->why_not)
         json_cstr(j, d->why_not);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "delta");
-    json_object(j);
+    json_object_begin(j);
     put_double(j, "value", d->comparable, d->delta);
     put_double(j, "se", d->comparable && d->delta_se >= 0, d->delta_se);
     json_object_end(j);
     json_key(j, "warnings");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < d->n_warning; i++)
         json_str(j, d->warning[i]);
     json_array_end(j);
@@ -98,12 +98,12 @@ static void put_delta(struct json_out *j, const struct query_diff *d, const char
                       double (*of)(const struct query_delta *), bool negative_is_unknown)
 {
     json_key(j, key);
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < d->n; i++) {
         double v = of(&d->delta_row[i]);
 
         if (negative_is_unknown && v < 0)
-            json_null(j);
+            json_null_value(j);
         else
             json_double(j, v);
     }
@@ -138,7 +138,7 @@ static void put_deltas(struct json_out *j, const struct query_diff *d)
     put_delta(j, d, "d_total", total_of, false);
     put_delta(j, d, "se", se_of, true);
     json_key(j, "sig");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < d->n; i++)
         json_i64(j, d->delta_row[i].sig);
     json_array_end(j);
@@ -153,11 +153,11 @@ static void put_columns(struct api_call *c, const struct query_diff *d)
     json_key(j, "n");
     json_u64(j, d->n);
     json_key(j, d->depth ? "node" : "row");
-    json_object(j);
+    json_object_begin(j);
     if (d->depth)
         api_put_indices(j, "depth", d->depth, d->n);
     json_key(j, "func");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < d->n; i++)
         json_i64(j, d->node_func[i]);
     json_array_end(j);
@@ -169,13 +169,13 @@ static void put_columns(struct api_call *c, const struct query_diff *d)
     api_put_counts(c, "samples_b", d->samples[1], d->n);
     put_deltas(j, d);
     json_key(j, "state");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < d->n; i++)
         json_u64(j, d->state[i]);
     json_array_end(j);
     if (d->depth) {
         json_key(j, "hidden");
-        json_array(j);
+        json_array_begin(j);
         for (uint32_t i = 0; i < d->n; i++)
             json_u64(j, d->hidden[i]);
         json_array_end(j);
@@ -192,14 +192,14 @@ int api_diff(struct api_call *c, struct query_err *e)
     TRY(diff_ask(c, &ask, e));
     TRY(api_open_diff(c, e));
     TRY(query_diff(c->query, &ask, &d, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_kind(c, ask.table ? "diff_top" : "diff");
     put_side(c, "a", &d.side[0]);
     put_side(c, "b", &d.side[1]);
     put_verdict(j, &d);
     if (!ask.table) {
         json_key(j, "view");
-        json_object(j);
+        json_object_begin(j);
         api_put_path(j, d.view_root, d.view_asked, d.view_found, d.path, d.n_path);
         json_object_end(j);
         json_key(j, "hidden_nodes");

@@ -61,9 +61,9 @@ void api_put_path(struct json_out *j, uint64_t root, uint64_t asked, bool found,
     json_key(j, "found");
     json_bool(j, found);
     json_key(j, "path");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < n; i++) {
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "func");
         json_u64(j, path[i].func);
         json_key(j, "node");
@@ -76,7 +76,7 @@ void api_put_path(struct json_out *j, uint64_t root, uint64_t asked, bool found,
 void api_put_trim(struct json_out *j, const struct query_flame *f)
 {
     json_key(j, "trim");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "floor");
     api_put_weight(j, f->floor);
     json_key(j, "hidden_nodes");
@@ -89,7 +89,7 @@ void api_put_trim(struct json_out *j, const struct query_flame *f)
 static void put_view(struct json_out *j, const struct query_flame *f)
 {
     json_key(j, "view");
-    json_object(j);
+    json_object_begin(j);
     api_put_path(j, f->view_root, f->view_asked, f->view_found, f->path, f->n_path);
     json_key(j, "total");
     api_put_weight(j, f->view_total);
@@ -102,7 +102,7 @@ static void put_matched(struct json_out *j, const struct query_flame *f)
     if (!f->has_match)
         return;
     json_key(j, "matched");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "functions");
     json_u64(j, f->matched.functions);
     json_key(j, "view");
@@ -112,7 +112,7 @@ static void put_matched(struct json_out *j, const struct query_flame *f)
     json_key(j, "samples");
     api_put_count(j, f->matched.samples);
     json_key(j, "func");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->matched.n_func; i++)
         json_u64(j, f->matched.func[i]);
     json_array_end(j);
@@ -126,10 +126,10 @@ void api_put_nodes(struct api_call *c, const struct query_flame *f, bool hashes)
     json_key(j, "n");
     json_u64(j, f->n);
     json_key(j, "node");
-    json_object(j);
+    json_object_begin(j);
     api_put_indices(j, "depth", f->depth, f->n);
     json_key(j, "func");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->n; i++)
         json_i64(j, f->node_func[i]);
     json_array_end(j);
@@ -137,13 +137,13 @@ void api_put_nodes(struct api_call *c, const struct query_flame *f, bool hashes)
     api_put_weights(c, "total", f->total, f->n);
     api_put_counts(c, "samples", f->samples, f->n);
     json_key(j, "hidden");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->n; i++)
         json_u64(j, f->hidden[i]);
     json_array_end(j);
     if (hashes) {
         json_key(j, "hash");
-        json_array(j);
+        json_array_begin(j);
         for (uint32_t i = 0; i < f->n; i++)
             json_hex64(j, f->hash[i]);
         json_array_end(j);
@@ -157,7 +157,7 @@ int api_write_tree(struct api_call *c, const struct query_flame *f, struct query
     bool hashes = false;
 
     TRY(api_param_flag(c, "hash", &hashes, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_head(c, "tree");
     api_put_sums(c, &f->sum);
     put_view(j, f);

@@ -12,10 +12,10 @@
 
 static void begin(struct api_call *c, const char *kind, const char *list)
 {
-    json_object(&c->json);
+    json_object_begin(&c->json);
     api_put_head(c, kind);
     json_key(&c->json, list);
-    json_array(&c->json);
+    json_array_begin(&c->json);
 }
 
 int api_types(struct api_call *c, struct query_err *e)
@@ -27,13 +27,13 @@ int api_types(struct api_call *c, struct query_err *e)
     TRY(query_types(c->query, &t, e));
     begin(c, "types", "types");
     for (uint32_t i = 0; i < t.n; i++) {
-        json_object(j);
+        json_object_begin(j);
         api_put_type(j, &t.row[i].type);
         json_key(j, "kind_from");
         if (t.row[i].builtin)
             json_cstr(j, "table");
         else
-            json_null(j);
+            json_null_value(j);
         json_key(j, "sources");
         json_u64(j, t.row[i].sources);
         api_put_ns(j, "first_ns", t.row[i].seen.t0.v);
@@ -54,7 +54,7 @@ int api_labels(struct api_call *c, struct query_err *e)
     TRY(query_names(c->query, &n, e));
     begin(c, "labels", "labels");
     for (uint32_t i = 0; i < n.n; i++) {
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "name");
         json_str(j, n.row[i].name);
         json_key(j, "values");
@@ -90,7 +90,7 @@ int api_label_values(struct api_call *c, struct query_err *e)
     if (v.truncated && v.n)
         json_str(j, v.value[v.n - 1]);
     else
-        json_null(j);
+        json_null_value(j);
     json_object_end(j);
     return 0;
 }
@@ -110,7 +110,7 @@ static void put_hex(struct json_out *j, const char *key, const uint8_t v[16])
 
 static void put_target(struct json_out *j, const struct query_target_row *t)
 {
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "id");
     json_hex64(j, t->id);
     put_hex(j, "host", t->key.host);
@@ -127,7 +127,7 @@ static void put_target(struct json_out *j, const struct query_target_row *t)
     json_key(j, "exited");
     json_bool(j, t->flags & TARGET_EXITED);
     json_key(j, "types");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < t->n_type; i++)
         json_str(j, t->type[i].name);
     json_array_end(j);
@@ -158,7 +158,7 @@ int api_targets(struct api_call *c, struct query_err *e)
     if (t.truncated && t.n)
         json_hex64(j, t.row[t.n - 1].id);
     else
-        json_null(j);
+        json_null_value(j);
     json_object_end(j);
     return 0;
 }
@@ -172,7 +172,7 @@ static void put_source(struct json_out *j, const struct query_source_row *s)
 {
     static const char *const states[] = {"", "ok", "paused", "refused", "absent"};
 
-    json_object(j);
+    json_object_begin(j);
     api_put_text(j, "type", s->type.name);
     api_put_text(j, "unit", s->type.unit);
     json_key(j, "state");
@@ -186,7 +186,7 @@ static void put_source(struct json_out *j, const struct query_source_row *s)
 static void put_agents(struct json_out *j, const struct query_status *s)
 {
     json_key(j, "agents");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_source; i++) {
         struct str host = s->source[i].host;
         real_ns last = s->source[i].last;
@@ -200,11 +200,11 @@ static void put_agents(struct json_out *j, const struct query_status *s)
             if (str_eq(s->source[k].host, host) && s->source[k].last.v > last.v)
                 last = s->source[k].last;
         }
-        json_object(j);
+        json_object_begin(j);
         api_put_text(j, "host", host);
         api_put_ns(j, "last_ns", last.v);
         json_key(j, "sources");
-        json_array(j);
+        json_array_begin(j);
         for (uint32_t k = i; k < s->n_source; k++) {
             if (str_eq(s->source[k].host, host))
                 put_source(j, &s->source[k]);
@@ -220,9 +220,9 @@ static void put_agents(struct json_out *j, const struct query_status *s)
 static void put_senders(struct json_out *j, const struct query_status *s)
 {
     json_key(j, "senders");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_sender; i++) {
-        json_object(j);
+        json_object_begin(j);
         put_hex(j, "agent", s->sender[i].agent);
         put_hex(j, "boot", s->sender[i].boot);
         json_key(j, "seq");
@@ -238,7 +238,7 @@ static void put_senders(struct json_out *j, const struct query_status *s)
 static void put_store(struct json_out *j, const struct api_conf *conf, const struct query_status *s)
 {
     json_key(j, "store");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "state");
     json_cstr(j, s->state);
     api_put_text(j, "why", s->state_why);
@@ -258,7 +258,7 @@ static void put_store(struct json_out *j, const struct api_conf *conf, const str
     json_dec_u64(j, s->journal_bytes);
     json_object_end(j);
     json_key(j, "disk");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "bytes");
     json_dec_u64(j, s->disk_used);
     json_key(j, "free");
@@ -267,14 +267,14 @@ static void put_store(struct json_out *j, const struct api_conf *conf, const str
     if (conf->disk_limit)
         json_dec_u64(j, conf->disk_limit);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "bytes_per_day"); /* of sealed data: none yet is not zero a day */
     if (s->bytes_per_day)
         json_dec_u64(j, s->bytes_per_day);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "days_left");
-    json_null(j);
+    json_null_value(j);
     json_object_end(j);
 }
 
@@ -284,14 +284,14 @@ static void put_edge(struct json_out *j, const char *key, real_ns t)
     if (t.v)
         api_put_instant(j, t);
     else
-        json_null(j);
+        json_null_value(j);
 }
 
 static void put_tiers(struct json_out *j, const struct api_conf *conf, const struct query_status *s)
 {
     json_key(j, "tiers");
-    json_array(j);
-    json_object(j);
+    json_array_begin(j);
+    json_object_begin(j);
     json_key(j, "tier");
     json_cstr(j, "raw");
     put_edge(j, "from_ns", s->raw_from.v ? s->raw_from : s->oldest);
@@ -300,7 +300,7 @@ static void put_tiers(struct json_out *j, const struct api_conf *conf, const str
     if (conf->keep_raw_ns)
         json_dec_i64(j, conf->keep_raw_ns);
     else
-        json_null(j);
+        json_null_value(j);
     json_object_end(j);
     json_array_end(j);
 }
@@ -319,7 +319,7 @@ int api_status(struct api_call *c, struct query_err *e)
 
     TRY(query_open(&qc, &ask, &c->query, e));
     TRY(query_status(c->query, &s, e));
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "v");
     json_i64(j, 1);
     json_key(j, "version");

@@ -38,14 +38,14 @@ int api_metrics(struct api_call *c, struct query_err *e)
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "after",
                           "after is the next of a page before");
     TRY(query_metrics(c->query, api_param(c, "name"), limit, id, &m, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_head(c, "metrics");
     json_key(j, "partial");
     json_bool(j, query_head(c->query)->partial);
     json_key(j, "metrics");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < m.n; i++) {
-        json_object(j);
+        json_object_begin(j);
         put_metric(j, &m.row[i].metric);
         json_key(j, "readings");
         json_u64(j, m.row[i].n);
@@ -60,7 +60,7 @@ int api_metrics(struct api_call *c, struct query_err *e)
     if (m.truncated && m.n)
         json_hex64(j, m.row[m.n - 1].metric.id);
     else
-        json_null(j);
+        json_null_value(j);
     json_object_end(j);
     return 0;
 }
@@ -84,10 +84,10 @@ static void put_values(struct api_call *c, const struct query_metric_lines *s,
     struct json_out *j = &c->json;
 
     json_key(j, "value");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++) {
         if (l->status[i] != METRIC_OK)
-            json_null(j);
+            json_null_value(j);
         else if (l->inum)
             put_int(c, l->inum[i]);
         else
@@ -95,10 +95,10 @@ static void put_values(struct api_call *c, const struct query_metric_lines *s,
     }
     json_array_end(j);
     json_key(j, "status"); /* why there is no number */
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++) {
         if (l->status[i] == METRIC_OK)
-            json_null(j);
+            json_null_value(j);
         else
             json_cstr(j, query_metric_status_word(l->status[i]));
     }
@@ -111,7 +111,7 @@ static void put_line(struct api_call *c, const struct query_metric_lines *s,
     struct json_out *j = &c->json;
     struct buf unit;
 
-    json_object(j);
+    json_object_begin(j);
     put_metric(j, &l->metric);
     json_key(j, "agg");
     json_cstr(j, query_metric_agg_word(l->agg));
@@ -127,7 +127,7 @@ static void put_line(struct api_call *c, const struct query_metric_lines *s,
     if (l->agg == QUERY_METRIC_RATE)
         json_u64(j, l->resets);
     else
-        json_null(j);
+        json_null_value(j);
     put_values(c, s, l);
     json_object_end(j);
 }
@@ -156,7 +156,7 @@ int api_metrics_query(struct api_call *c, struct query_err *e)
     TRY(line_ask(c, &ask, e));
     TRY(api_open_plain(c, e));
     TRY(query_metric_lines(c->query, &ask, &s, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_head(c, "metric_series");
     json_key(j, "partial");
     json_bool(j, query_head(c->query)->partial);
@@ -167,7 +167,7 @@ int api_metrics_query(struct api_call *c, struct query_err *e)
     json_key(j, "n");
     json_u64(j, s.n);
     json_key(j, "series");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s.n_line; i++)
         put_line(c, &s, &s.line[i]);
     json_array_end(j);

@@ -83,12 +83,12 @@ static void put_strings(struct json_out *j, const struct api_strings *s)
     char key[12];
 
     json_key(j, "strings");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++)
         json_str(j, s->v[i]);
     json_array_end(j);
     json_key(j, "raw");
-    json_object(j);
+    json_object_begin(j);
     for (uint32_t i = 0; i < s->n; i++) {
         if (str_utf8_ok(s->v[i]))
             continue;
@@ -102,7 +102,7 @@ static void put_strings(struct json_out *j, const struct api_strings *s)
 void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uint32_t n)
 {
     json_key(j, key);
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < n; i++)
         json_u64(j, v[i]);
     json_array_end(j);
@@ -121,14 +121,14 @@ static void put_places(struct json_out *j, const struct query_func *fn, uint32_t
         if (!(k ? addresses : lines))
             continue;
         json_key(j, k ? "addr" : "line");
-        json_array(j);
+        json_array_begin(j);
         for (uint32_t i = 0; i < n; i++) {
             if (k && fn[i].addr)
                 json_hex64(j, fn[i].addr);
             else if (!k && fn[i].line)
                 json_u64(j, fn[i].line);
             else
-                json_null(j);
+                json_null_value(j);
         }
         json_array_end(j);
     }
@@ -154,17 +154,17 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
     put_strings(j, &s);
     api_strings_deinit(&s);
     json_key(j, "func");
-    json_object(j);
+    json_object_begin(j);
     api_put_indices(j, "name", name, n);
     api_put_indices(j, "file", file, n);
     api_put_indices(j, "bin", bin, n);
     json_key(j, "kind");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < n; i++)
         json_cstr(j, query_kind_word(fn[i].kind));
     json_array_end(j);
     json_key(j, "key");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < n; i++)
         json_hex64(j, fn[i].key);
     json_array_end(j);
@@ -179,7 +179,7 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
 void api_put_weight(struct json_out *j, unit_i128 v)
 {
     if (v == QUERY_UNKNOWN)
-        json_null(j);
+        json_null_value(j);
     else
         json_dec_i128(j, v);
 }
@@ -187,7 +187,7 @@ void api_put_weight(struct json_out *j, unit_i128 v)
 void api_put_count(struct json_out *j, uint64_t v)
 {
     if (v == BATCH_UNKNOWN)
-        json_null(j);
+        json_null_value(j);
     else
         json_dec_u64(j, v);
 }
@@ -212,7 +212,7 @@ void api_put_text(struct json_out *j, const char *key, struct str s)
 void api_put_labels(struct json_out *j, const struct query_labels *l)
 {
     json_key(j, "labels");
-    json_object(j);
+    json_object_begin(j);
     for (uint32_t i = 0; i < l->n; i++) {
         json_key_str(j, l->v[i].name);
         json_str(j, l->v[i].value);
@@ -226,15 +226,15 @@ void api_put_owner(struct json_out *j, const struct query_owner *o)
     if (o->known)
         json_hex64(j, o->id);
     else
-        json_null(j);
+        json_null_value(j);
 }
 
 void api_put_lost(struct json_out *j, const struct query_loss *l, uint32_t n)
 {
     json_key(j, "lost");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < n; i++) {
-        json_object(j);
+        json_object_begin(j);
         api_put_text(j, "why", l[i].why);
         json_key(j, "n");
         api_put_count(j, l[i].n);
@@ -248,7 +248,7 @@ void api_put_lost(struct json_out *j, const struct query_loss *l, uint32_t n)
 void api_put_number(struct api_call *c, unit_i128 v)
 {
     if (v == QUERY_UNKNOWN)
-        json_null(&c->json);
+        json_null_value(&c->json);
     else if (c->numbers_as_strings)
         json_dec_i128(&c->json, v);
     else if (v <= EXACT_MAX)
@@ -260,7 +260,7 @@ void api_put_number(struct api_call *c, unit_i128 v)
 void api_put_samples(struct api_call *c, uint64_t v)
 {
     if (v == BATCH_UNKNOWN)
-        json_null(&c->json);
+        json_null_value(&c->json);
     else
         api_put_number(c, (unit_i128)v);
 }
@@ -268,7 +268,7 @@ void api_put_samples(struct api_call *c, uint64_t v)
 void api_put_weights(struct api_call *c, const char *key, const unit_i128 *v, uint32_t n)
 {
     json_key(&c->json, key);
-    json_array(&c->json);
+    json_array_begin(&c->json);
     for (uint32_t i = 0; i < n; i++)
         api_put_number(c, v[i]);
     json_array_end(&c->json);
@@ -277,7 +277,7 @@ void api_put_weights(struct api_call *c, const char *key, const unit_i128 *v, ui
 void api_put_counts(struct api_call *c, const char *key, const uint64_t *v, uint32_t n)
 {
     json_key(&c->json, key);
-    json_array(&c->json);
+    json_array_begin(&c->json);
     for (uint32_t i = 0; i < n; i++)
         api_put_samples(c, v[i]);
     json_array_end(&c->json);
@@ -318,18 +318,18 @@ static void put_step(struct json_out *j, const struct query_step_use *s)
     if (s->name.n == 0)
         return;
     json_key(j, "step");
-    json_object(j);
+    json_object_begin(j);
     api_put_text(j, "name", s->name);
     json_key(j, "first");
     if (s->numbered)
         json_dec_u64(j, s->first);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "last");
     if (s->numbered)
         json_dec_u64(j, s->last);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "n");
     json_u64(j, s->n);
     json_key(j, "whole");
@@ -348,7 +348,7 @@ void api_put_kind(struct api_call *c, const char *kind)
     json_cstr(j, kind);
     if (h->type.id != PTYPE_NONE) {
         json_key(j, "type");
-        json_object(j);
+        json_object_begin(j);
         api_put_type(j, &h->type);
         json_object_end(j);
         json_key(j, "agg");
@@ -359,7 +359,7 @@ void api_put_kind(struct api_call *c, const char *kind)
 void api_put_range(struct json_out *j, const struct query_head *h)
 {
     json_key(j, "range");
-    json_object(j);
+    json_object_begin(j);
     api_put_ns(j, "from_ns", h->range.t0.v);
     api_put_ns(j, "to_ns", h->range.t1.v);
     api_put_ns(j, "effective_from_ns", h->effective.t0.v);
@@ -384,9 +384,9 @@ static void put_gaps(struct json_out *j, const struct query_coverage *c)
                                       [QUERY_ATTRIBUTE_NOT_KEPT] = "attribute_not_kept"};
 
     json_key(j, "gaps");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < c->n_gap; i++) {
-        json_array(j);
+        json_array_begin(j);
         api_put_instant(j, c->gap[i].t.t0);
         api_put_instant(j, c->gap[i].t.t1);
         json_cstr(j, why[c->gap[i].why]);
@@ -400,7 +400,7 @@ static void put_gaps(struct json_out *j, const struct query_coverage *c)
 static void put_coverage(struct json_out *j, const struct query_coverage *c)
 {
     json_key(j, "coverage");
-    json_object(j);
+    json_object_begin(j);
     api_put_ns(j, "asked_ns", c->asked_ns);
     api_put_ns(j, "covered_ns", c->covered_ns);
     json_key(j, "source_ns");
@@ -411,14 +411,14 @@ static void put_coverage(struct json_out *j, const struct query_coverage *c)
     json_u64(j, c->sources);
     json_key(j, "unknown_sources");
     if (c->unknown_sources == BATCH_UNKNOWN)
-        json_null(j);
+        json_null_value(j);
     else
         json_u64(j, c->unknown_sources);
     put_gaps(j, c);
     json_key(j, "tiers");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < c->n_tier; i++) {
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "tier");
         json_cstr(j, c->tier[i].tier);
         api_put_ns(j, "resolution_ns", c->tier[i].resolution_ns);
@@ -438,7 +438,7 @@ static void put_losses(struct json_out *j, const struct query_quality *q)
     api_put_count(j, q->received);
     api_put_lost(j, q->loss, q->n_loss);
     json_key(j, "rejected"); /* the store does not say which refused rows would have been these */
-    json_null(j);
+    json_null_value(j);
     json_key(j, "no_stack");
     api_put_weight(j, q->no_stack);
     json_key(j, "truncated");
@@ -456,17 +456,17 @@ static void put_quality(struct json_out *j, const struct query_quality *q)
                                         [BASIS_RAW] = "raw"};
 
     json_key(j, "quality");
-    json_object(j);
+    json_object_begin(j);
     put_losses(j, q);
     json_key(j, "basis");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < sizeof basis / sizeof basis[0]; i++) {
         if (q->basis >> i & 1)
             json_cstr(j, basis[i]);
     }
     json_array_end(j);
     json_key(j, "periods");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < q->n_period; i++)
         json_dec_i64(j, q->period[i]);
     json_array_end(j);
@@ -474,11 +474,11 @@ static void put_quality(struct json_out *j, const struct query_quality *q)
     if (q->skew_known)
         json_dec_i64(j, q->skew_ns);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "overflow_series");
     json_u64(j, q->overflow_series);
     json_key(j, "shards");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "asked");
     json_u64(j, q->parts_asked);
     json_key(j, "read");
@@ -487,7 +487,7 @@ static void put_quality(struct json_out *j, const struct query_quality *q)
     json_u64(j, q->parts_unreadable);
     json_object_end(j);
     json_key(j, "warnings");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < q->n_warning; i++)
         json_str(j, q->warning[i]);
     json_array_end(j);
@@ -498,22 +498,22 @@ static void put_empty(struct json_out *j, const struct query_empty *e)
 {
     json_key(j, "empty");
     if (e->why == QUERY_NOT_EMPTY) {
-        json_null(j);
+        json_null_value(j);
         return;
     }
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "why");
     json_cstr(j, query_why_empty_word(e->why));
     json_key(j, "matcher");
     if (e->matcher.n)
         json_str(j, e->matcher);
     else
-        json_null(j);
+        json_null_value(j);
     json_key(j, "last_ns");
     if (e->last_known)
         api_put_instant(j, e->last);
     else
-        json_null(j);
+        json_null_value(j);
     json_object_end(j);
 }
 
@@ -523,11 +523,11 @@ static void put_filtered(struct json_out *j, const struct query_sums *s)
     if (s->n_filtered == 0)
         return;
     json_key(j, "filtered");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n_filtered; i++) {
         const struct query_filtered *f = &s->filtered[i];
 
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "f");
         json_str(j, f->text);
         json_key(j, "functions");
@@ -555,10 +555,10 @@ void api_put_sums(struct api_call *c, const struct query_sums *s)
         (void)snprintf(text, sizeof text, "%.0f", s->se);
         json_cstr(j, text);
     } else {
-        json_null(j);
+        json_null_value(j);
     }
     json_key(j, "unfiltered");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "total");
     api_put_weight(j, s->whole.total);
     json_key(j, "samples");

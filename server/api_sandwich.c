@@ -8,7 +8,7 @@ static void put_tree(struct api_call *c, const char *key, const struct query_fla
     struct json_out *j = &c->json;
 
     json_key(j, key);
-    json_object(j);
+    json_object_begin(j);
     api_put_trim(j, f);
     api_put_nodes(c, f, false);
     json_object_end(j);
@@ -19,7 +19,7 @@ static void put_function(struct json_out *j, const struct query_sandwich *s)
     bool known = s->sum.total != QUERY_UNKNOWN;
 
     json_key(j, "function");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "functions");
     json_u64(j, s->n_hit);
     api_put_indices(j, "func", s->hit, s->n_hit);
@@ -45,7 +45,7 @@ int api_sandwich(struct api_call *c, struct query_err *e)
     TRY(api_param_word(c, "order", orders, &order, e));
     ask.by_name = order == 1;
     TRY(query_sandwich(c->query, &ask, &s, e));
-    json_object(&c->json);
+    json_object_begin(&c->json);
     api_put_head(c, "sandwich");
     api_put_sums(c, &s.sum);
     put_function(&c->json, &s);

@@ -38,7 +38,7 @@ static int series_ask(struct api_call *c, struct query_series_ask *ask, bool *ra
 static void put_labels(struct json_out *j, const struct query_series *s, const struct query_line *l)
 {
     json_key(j, "labels");
-    json_object(j);
+    json_object_begin(j);
     for (uint32_t i = 0; i < s->n_by && !l->rest; i++) {
         json_key_str(j, s->by[i]);
         json_str(j, l->label[i]);
@@ -52,7 +52,7 @@ static void put_labels(struct json_out *j, const struct query_series *s, const s
 static void put_rate(struct json_out *j, unit_i128 v, int64_t covered_ns)
 {
     if (v == QUERY_UNKNOWN || covered_ns <= 0)
-        json_null(j);
+        json_null_value(j);
     else
         json_double(j, (double)v / ((double)covered_ns / 1e9));
 }
@@ -62,12 +62,12 @@ static void put_line(struct api_call *c, const struct query_series *s, const str
 {
     struct json_out *j = &c->json;
 
-    json_object(j);
+    json_object_begin(j);
     put_labels(j, s, l);
     json_key(j, "total");
     api_put_weight(j, l->total);
     json_key(j, "value");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++) {
         if (rate)
             put_rate(j, l->value[i], l->covered_ns[i]);
@@ -76,21 +76,21 @@ static void put_line(struct api_call *c, const struct query_series *s, const str
     }
     json_array_end(j);
     json_key(j, "samples");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++) {
         if (l->value[i] == QUERY_UNKNOWN)
-            json_null(j);
+            json_null_value(j);
         else
             api_put_samples(c, l->samples[i]);
     }
     json_array_end(j);
     json_key(j, "covered");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++)
         json_i64(j, l->covered_ns[i]);
     json_array_end(j);
     json_key(j, "lost");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s->n; i++)
         api_put_number(c, l->lost[i]);
     json_array_end(j);
@@ -107,7 +107,7 @@ int api_timeseries(struct api_call *c, struct query_err *e)
     TRY(api_open(c, true, e));
     TRY(series_ask(c, &ask, &rate, e));
     TRY(query_series(c->query, &ask, &s, e));
-    json_object(j);
+    json_object_begin(j);
     api_put_head(c, "series");
     json_key(j, "unit");
     if (rate) {
@@ -133,7 +133,7 @@ int api_timeseries(struct api_call *c, struct query_err *e)
     json_key(j, "n");
     json_u64(j, s.n);
     json_key(j, "series");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < s.n_line; i++)
         put_line(c, &s, &s.line[i], rate);
     json_array_end(j);

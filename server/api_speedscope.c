@@ -16,20 +16,20 @@ static const char *unit_of(struct str unit)
 static void put_frames(struct json_out *j, const struct query_flame *f, bool lost)
 {
     json_key(j, "shared");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "frames");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->n_func; i++) {
         struct str file = f->func[i].file.n ? f->func[i].file : f->func[i].bin;
 
-        json_object(j);
+        json_object_begin(j);
         api_put_text(j, "name", f->func[i].name);
         if (file.n)
             api_put_text(j, "file", file);
         json_object_end(j);
     }
     if (lost) {
-        json_object(j);
+        json_object_begin(j);
         api_put_text(j, "name", STR("[lost]"));
         json_object_end(j);
     }
@@ -41,7 +41,7 @@ static void put_frames(struct json_out *j, const struct query_flame *f, bool los
 static void put_stack(struct json_out *j, const struct query_flame *f, const uint32_t *path,
                       uint32_t depth)
 {
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t d = depth ? 1 : 0; d <= depth; d++)
         json_i64(j, f->node_func[path[d]]);
     json_array_end(j);
@@ -53,7 +53,7 @@ static void put_profile(struct api_call *c, const struct query_flame *f, uint32_
     const struct query_head *h = query_head(c->query);
     struct json_out *j = &c->json;
 
-    json_object(j);
+    json_object_begin(j);
     api_put_text(j, "type", STR("sampled"));
     api_put_text(j, "name", h->type.name);
     json_key(j, "unit");
@@ -63,20 +63,20 @@ static void put_profile(struct api_call *c, const struct query_flame *f, uint32_
     json_key(j, "endValue");
     api_put_number(c, (f->n ? f->total[0] : 0) + lost);
     json_key(j, "samples");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->n; i++) {
         path[f->depth[i]] = i;
         if (f->self[i] > 0)
             put_stack(j, f, path, f->depth[i]);
     }
     if (lost > 0) {
-        json_array(j);
+        json_array_begin(j);
         json_u64(j, f->n_func);
         json_array_end(j);
     }
     json_array_end(j);
     json_key(j, "weights");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < f->n; i++) {
         if (f->self[i] > 0)
             api_put_number(c, f->self[i]);
@@ -99,11 +99,11 @@ int api_write_speedscope(struct api_call *c, const struct query_flame *f, unit_i
     c->numbers_as_strings = false;
     buf_init(&head, 1 << 20);
     api_text_head(&head, query_head(c->query), &f->sum);
-    json_object(j);
+    json_object_begin(j);
     api_put_text(j, "$schema", STR("https://www.speedscope.app/file-format-schema.json"));
     put_frames(j, f, lost > 0);
     json_key(j, "profiles");
-    json_array(j);
+    json_array_begin(j);
     put_profile(c, f, path, lost);
     json_array_end(j);
     api_put_text(j, "name", buf_view(&head)); /* type, range, coverage, loss */

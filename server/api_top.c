@@ -34,7 +34,7 @@ static int top_ask(struct api_call *c, struct query_top_ask *ask, struct query_e
 
 static void put_any_row(struct json_out *j, const struct query_any *a, bool pattern)
 {
-    json_object(j);
+    json_object_begin(j);
     if (pattern) {
         json_key(j, "pattern");
         json_str(j, a->pattern);
@@ -52,7 +52,7 @@ static void put_found(struct json_out *j, const struct query_top *t)
 {
     if (t->has_match) {
         json_key(j, "matched");
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "functions");
         json_u64(j, t->matched.functions);
         json_key(j, "total");
@@ -64,9 +64,9 @@ static void put_found(struct json_out *j, const struct query_top *t)
     if (t->n_any == 0)
         return;
     json_key(j, "any");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "each");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < t->n_any; i++)
         put_any_row(j, &t->any[i], true);
     json_array_end(j);
@@ -90,9 +90,9 @@ static int put_rows(struct api_call *c, const struct query_top *t, struct query_
         samples[i] = t->row[i].samples;
     }
     json_key(j, "row");
-    json_object(j);
+    json_object_begin(j);
     json_key(j, "func");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < t->n; i++)
         json_u64(j, i);
     json_array_end(j);
@@ -100,7 +100,7 @@ static int put_rows(struct api_call *c, const struct query_top *t, struct query_
     api_put_weights(c, "total", total, t->n);
     api_put_counts(c, "samples", samples, t->n);
     json_key(j, "places");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < t->n; i++)
         json_u64(j, t->row[i].places);
     json_array_end(j);
@@ -116,13 +116,13 @@ static void put_groups(struct api_call *c, const struct query_top *t)
     if (t->n_by == 0)
         return;
     json_key(j, "groups");
-    json_array(j);
+    json_array_begin(j);
     for (uint32_t i = 0; i < t->n_group; i++) {
         const struct query_top_group *g = &t->group[i];
 
-        json_object(j);
+        json_object_begin(j);
         json_key(j, "labels");
-        json_object(j);
+        json_object_begin(j);
         for (uint32_t k = 0; k < t->n_by && !g->rest; k++) {
             json_key_str(j, t->by[k]);
             json_str(j, g->label[k]);
@@ -135,7 +135,7 @@ static void put_groups(struct api_call *c, const struct query_top *t)
         json_key(j, "samples");
         api_put_count(j, g->samples);
         json_key(j, "row");
-        json_object(j);
+        json_object_begin(j);
         api_put_weights(c, "self", g->self, t->n);
         api_put_weights(c, "total", g->sums, t->n);
         json_object_end(j);
@@ -165,7 +165,7 @@ static int put_page(struct api_call *c, const struct query_top *t, struct query_
     if (t->next.n)
         json_str(j, t->next);
     else
-        json_null(j);
+        json_null_value(j);
     return 0;
 }
 
@@ -177,7 +177,7 @@ int api_top(struct api_call *c, struct query_err *e)
     TRY(api_open(c, true, e));
     TRY(top_ask(c, &ask, e));
     TRY(query_top(c->query, &ask, &t, e));
-    json_object(&c->json);
+    json_object_begin(&c->json);
     api_put_head(c, "top");
     api_put_sums(c, &t.sum);
     put_found(&c->json, &t);

@@ -115,14 +115,14 @@ static void reply_done(struct msg_reply *r, const char *path, uint64_t lsn)
     r->content_type = "application/json";
     buf_init(&r->body, REPLY_MAX);
     json_init(&j, &r->body);
-    json_object(&j);
+    json_object_begin(&j);
     json_key(&j, "path");
     json_cstr(&j, path);
     json_key(&j, "bytes");
     if (fd >= 0)
         json_dec_u64(&j, bytes_below(fd, DEPTH_MAX));
     else
-        json_null(&j);
+        json_null_value(&j);
     json_key(&j, "lsn");
     json_dec_u64(&j, lsn);
     json_object_end(&j);

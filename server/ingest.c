@@ -225,7 +225,7 @@ static void reply_json(const struct job *j, bool duplicate, uint64_t lsn)
     struct json_out o;
 
     json_init(&o, &j->r->body);
-    json_object(&o);
+    json_object_begin(&o);
     json_key(&o, "status");
     json_cstr(&o, duplicate ? "duplicate" : "stored");
     json_key(&o, "seq");
@@ -233,11 +233,11 @@ static void reply_json(const struct job *j, bool duplicate, uint64_t lsn)
     json_key(&o, "lsn");
     json_dec_u64(&o, lsn);
     json_key(&o, "rejected");
-    json_array(&o);
+    json_array_begin(&o);
     for (uint32_t i = 0; i < j->rejects.n; i++) {
         const struct wire_reject *x = &j->rejects.v[i];
 
-        json_object(&o);
+        json_object_begin(&o);
         json_key(&o, "reason");
         json_cstr(&o, x->reason);
         json_key(&o, "stream");

@@ -57,7 +57,7 @@ static void put_rejected(struct json_out *o, const char *reason, uint32_t n)
 {
     if (n == 0)
         return;
-    json_object(o);
+    json_object_begin(o);
     json_key(o, "reason");
     json_cstr(o, reason);
     json_key(o, "steps");
@@ -75,7 +75,7 @@ static void reply_ok(struct job *j, const char *status, uint64_t lsn)
     j->r->content_type = "application/json";
     buf_init(&j->r->body, REPLY_MAX);
     json_init(&o, &j->r->body);
-    json_object(&o);
+    json_object_begin(&o);
     json_key(&o, "status");
     json_cstr(&o, status);
     json_key(&o, "steps");
@@ -84,9 +84,9 @@ static void reply_ok(struct job *j, const char *status, uint64_t lsn)
     if (lsn)
         json_dec_u64(&o, lsn);
     else
-        json_null(&o);
+        json_null_value(&o);
     json_key(&o, "rejected");
-    json_array(&o);
+    json_array_begin(&o);
     put_rejected(&o, "bad_step", p->bad_step);
     put_rejected(&o, "too_old", p->too_old);
     put_rejected(&o, "in_future", p->in_future);

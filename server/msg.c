@@ -30,9 +30,9 @@ void msg_fail(struct msg_reply *r, const struct msg_request *q, const struct msg
     r->retry_after_s = e->retry_after_s;
 
     json_init(&j, &r->body);
-    json_object(&j);
+    json_object_begin(&j);
     json_key(&j, "error");
-    json_object(&j);
+    json_object_begin(&j);
     json_key(&j, "code");
     json_cstr(&j, e->code);
     json_key(&j, "message");

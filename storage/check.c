@@ -29,11 +29,23 @@ static const struct interval unknown;
 
 /* ---- findings ------------------------------------------------------------------------------ */
 
+/* Errors of readers begin with the file's name, a finding has it in front already. */
+static struct str without_file(const char *msg, const char *file)
+{
+    const size_t n = strlen(file);
+
+    return str_c(n > 0 && strncmp(msg, file, n) == 0 && strncmp(msg + n, ": ", 2) == 0 ? msg + n + 2
+                                                                                       : msg);
+}
+
 int check_note(struct check *c, const char *file, const char *table, int64_t id, struct interval t,
                const struct err *what, struct err *err)
 {
-    const struct store_finding f = {
-        .file = str_c(file), .table = str_c(table), .id = id, .what = str_c(what->msg), .t = t};
+    const struct store_finding f = {.file = str_c(file),
+                                    .table = str_c(table),
+                                    .id = id,
+                                    .what = without_file(what->msg, file),
+                                    .t = t};
 
     c->out.findings++;
     return c->conf->finding(c->conf->ctx, &f) ? 0 : err_set(err, -ECANCELED, "ended by the caller");

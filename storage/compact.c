@@ -113,7 +113,7 @@ static int check_blocks(struct part *p, struct part_handle *h, struct block_code
         if (!summary.p)
             return err_set(err, -ENOMEM, "compaction: memory is short");
         TRY(part_cols(h, b->id, &cols, err));
-        TRY(block_check(coder, &b->m, summary, cols, UINT32_MAX, mem, err));
+        TRY(block_check(coder, &b->m, summary, cols, COMPACT_NODES, mem, err));
     }
     return 0;
 }

@@ -34,6 +34,9 @@ struct compact_job {
 [[nodiscard]] int compact_merge(const struct compact_job *job, struct part_info *ret,
                                 struct err *err);
 
+/* Most nodes that the summary of a block of an input may name. */
+#define COMPACT_NODES UINT32_MAX
+
 /* ---- compactor.c ---- */
 
 struct store;

@@ -6,10 +6,11 @@
  *     that is still open has some fifteen parts, not sixty;
  *   - when an hour has been over for COMPACT_AFTER and nothing came late for COMPACT_QUIET, all its
  *     parts become one.
- * Data that come later make small parts again, and after the same quiet time one part again.
+ * Data that come later make small parts again, and after the same quiet time one part again. A part
+ * in which something damaged was read stays as it is, and the others of its hour are merged.
  *
- * One thread, the lowest priority in the house: it holds references to its inputs, not a view, and
- * reads and writes files that nobody else writes. Only the swap runs in the writer thread.
+ * One thread: it holds references to its inputs, not a view, and reads and writes files that nobody
+ * else writes. Only the swap runs in the writer thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +33,8 @@ struct hour {
     uint32_t epoch;
     uint64_t newest;
     real_ns since;
-    bool failed; /* its parts cannot be merged as they are: not before there is another */
+    bool failed; /* its parts cannot be merged as they are: not before there is another. Where one
+                    was found damaged the next look leaves that one out */
 };
 
 struct compactor {
@@ -81,6 +83,21 @@ static void list_free(struct part_list *l)
     free(l->v);
 }
 
+/* Damage was read in it: it may be on its way to quarantine. */
+static bool is_bad(struct part *p)
+{
+    return atomic_load(&p->bad) > 0 || atomic_load(&p->loaded) == 2;
+}
+
+static bool some_bad(struct part *const *v, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_bad(v[i]))
+            return true;
+    }
+    return false;
+}
+
 static bool list_parts(struct store *s, struct part_list *ret)
 {
     struct source_list *list = source_list_get(s);
@@ -90,7 +107,7 @@ static bool list_parts(struct store *s, struct part_list *ret)
     for (uint32_t i = 0; v && i < list->n; i++) {
         struct part *p = list->item[i].part;
 
-        if (p && p->info.tier == STORE_RAW && p->info.state == PART_SEALED)
+        if (p && p->info.tier == STORE_RAW && !is_bad(p))
             v[n++] = part_ref(p);
     }
     source_list_unref(list);
@@ -263,7 +280,7 @@ static int look(struct compactor *c, bool all, struct err *err)
                       LOG_ERR(&why));
             atomic_fetch_add(&c->s->compaction_failures, 1);
             if (h)
-                h->failed = r != -ENOSPC && r != -ENOMEM;
+                h->failed = r != -ENOSPC && r != -ENOMEM && !some_bad(&l.v[i + from], n);
             if (result == 0) {
                 result = r;
                 if (err)

@@ -12,9 +12,6 @@
 
 #include "storage/compact_private.h"
 
-#define NODES_MAX                                                                                  \
-    UINT32_MAX /* of a trie: what a damaged summary may not exceed is its own size                 \
-                */
 #define BLOCK_MEM  ((size_t)64 << 20)
 #define LOCAL_NONE UINT32_MAX
 
@@ -86,9 +83,7 @@ static uint32_t attr_of_row(const struct stream *s, const struct block_rows *fro
 {
     uint32_t attr = from->attr ? from->attr[i] : 0;
 
-    if (!from->held)
-        return attr;
-    return attr < s->n_scope ? s->scope[attr] : 0;
+    return from->held ? s->scope[attr] : attr;
 }
 
 static void fill(struct filling *f, const struct stream *s)
@@ -101,7 +96,7 @@ static void fill(struct filling *f, const struct stream *s)
         to->period = from->period;
     to->ms[k] = from->ms[i];
     to->series[k] = from->series[i];
-    to->thread[k] = from->thread[i] < s->n_thread ? s->thread[from->thread[i]] : 0;
+    to->thread[k] = s->thread[from->thread[i]];
     to->node[k] = from->node[i];
     to->count[k] = from->count ? from->count[i] : 1;
     to->wide[k] = from->wide    ? from->wide[i]
@@ -148,6 +143,37 @@ static int flush(struct merge *m, bool level, struct err *err)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
+/* Threads and scopes of the rows are entries of the part's tables: what is not there is damage, and
+ * never row 0. */
+static bool known_ids(const struct stream *s)
+{
+    const struct block_rows *r = &s->rows;
+
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (r->thread[i] >= s->n_thread)
+            return false;
+        if (r->held && r->attr && r->attr[i] >= s->n_scope)
+            return false;
+    }
+    return true;
+}
+
+static int decode(struct merge *m, struct stream *s, const struct part_block *b, struct str summary,
+                  struct str cols, struct err *err)
+{
+    int r = block_decode(m->coder, summary, cols, COMPACT_NODES, &s->mem, &s->rows, err);
+
+    if (r == 0 && (s->rows.n != b->m.n || s->rows.n == 0))
+        r = err_set(err, -EBADMSG, "%s: block %u: %u rows, its row says %u", s->part->info.name,
+                    b->id, s->rows.n, b->m.n);
+    if (r == 0 && !known_ids(s))
+        r = err_set(err, -EBADMSG, "%s: block %u: a thread or scope that the part does not have",
+                    s->part->info.name, b->id);
+    if (r == -EBADMSG)
+        atomic_fetch_add(&s->part->bad, 1);
+    return r;
+}
+
 /* Decode the next block. *ret_more: there was one. */
 static int advance(struct merge *m, struct stream *s, bool *ret_more, struct err *err)
 {
@@ -165,10 +191,7 @@ static int advance(struct merge *m, struct stream *s, bool *ret_more, struct err
     if (!summary.p)
         return no_memory(err);
     TRY(part_cols(s->handle, b->id, &cols, err));
-    TRY(block_decode(m->coder, summary, cols, NODES_MAX, &s->mem, &s->rows, err));
-    if (s->rows.n != b->m.n || s->rows.n == 0)
-        return err_set(err, -EBADMSG, "%s: block %u: %u rows, its row says %u", s->part->info.name,
-                       b->id, s->rows.n, b->m.n);
+    TRY(decode(m, s, b, summary, cols, err));
     s->next++;
     s->at = 0;
     return 0;

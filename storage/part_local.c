@@ -243,8 +243,7 @@ static int write_scope(const struct local_writer *w, const struct local *l, sqli
     uint32_t n = gather(l, sc, v);
     int64_t last = 0, unit;
 
-    if (n == 0)
-        return 0;
+    /* a scope that only rows of levels name has its row all the same: the ids are its number */
     if (w->sums(w->ctx, sc->type))
         n = merge(v, n);
     unit = unit_of(v, n);

@@ -271,11 +271,13 @@ static int take_scope(struct reader *r, sqlite3_stmt *st, struct err *err)
 
     TRY(take_row(r, st, DB_COVER, v, 5, &data, err));
     if (!known_type(r, v[1]) || v[2] < 0 || v[2] >= r->limits->labels || v[3] < 0 ||
-        v[3] >= r->l->target.v.n || v[4] < 1)
+        v[3] >= r->l->target.v.n || v[4] < 0)
         return db_damaged(r->db, err, "cover %lld: no such scope", (long long)v[0]);
     scope = local_scope_of(r->l, (ptype_id)v[1], (uint32_t)v[2], (uint32_t)v[3]);
     if (scope == UINT32_MAX)
         return err_set(err, -ENOMEM, "%s: memory is short", r->db->name);
+    if (scope != v[0]) /* rows of levels name their scope by this number */
+        return db_damaged(r->db, err, "cover %lld: out of order", (long long)v[0]);
     (void)open_cell(r, data);
     unit = (int64_t)cell_get_varint(&r->in);
     if (unit != 1 && unit != NS_PER_MS)

@@ -134,7 +134,7 @@ static void print(struct spool *spool, struct upload *u)
     spool_get_stats(spool, &st);
     buf_init(&b, 65536);
     json_init(&j, &b);
-    json_object(&j);
+    json_object_begin(&j);
     number(&j, "produced", st.produced);
     number(&j, "sent", st.sent);
     number(&j, "duplicate", st.duplicate);
@@ -150,7 +150,7 @@ static void print(struct spool *spool, struct upload *u)
     json_key(&j, "state");
     json_cstr(&j, us.state);
     json_key(&j, "dropped");
-    json_object(&j);
+    json_object_begin(&j);
     for (int i = 0; i < SPOOL_DROP_N; i++)
         number(&j, spool_drop_name((enum spool_drop)i), st.dropped[i]);
     json_object_end(&j);

@@ -15,17 +15,17 @@ static void structure(void **state)
     (void)state;
     buf_init(&b, 1 << 20);
     json_init(&j, &b);
-    json_object(&j);
+    json_object_begin(&j);
     json_key(&j, "a");
-    json_array(&j);
+    json_array_begin(&j);
     json_array_end(&j);
     json_key(&j, "b");
-    json_array(&j);
+    json_array_begin(&j);
     json_i64(&j, INT64_MIN);
-    json_object(&j);
+    json_object_begin(&j);
     json_object_end(&j);
     json_u64(&j, UINT64_MAX);
-    json_null(&j);
+    json_null_value(&j);
     json_bool(&j, true);
     json_bool(&j, false);
     json_array_end(&j);
@@ -56,8 +56,8 @@ static void deepest(void **state)
     buf_init(&b, 1 << 20);
     json_init(&j, &b);
     for (unsigned i = 0; i < 32; i++) {
-        json_array(&j);
-        json_object(&j);
+        json_array_begin(&j);
+        json_object_begin(&j);
         json_key(&j, "k");
     }
     json_cstr(&j, "x");
@@ -213,7 +213,7 @@ static void full_buffer_is_said(void **state)
     (void)state;
     buf_init(&b, 10);
     json_init(&j, &b);
-    json_array(&j);
+    json_array_begin(&j);
     json_cstr(&j, "more than ten bytes");
     json_array_end(&j);
     assert_true(b.failed);

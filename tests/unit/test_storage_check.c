@@ -243,6 +243,7 @@ static void test_files(void **state)
     file_put(h.dir, PART, cut);
     assert_int_equal(check(h.dir, STORE_CHECK_QUICK, &s, &c), STORE_PARTIAL);
     assert_non_null(strstr(s.what, "has another size"));
+    assert_null(strstr(s.what, s.file)); /* said once */
     file_put(h.dir, PART, part);
     file_put(h.dir, "dict/12.db", (struct bytes){dict.p, 100});
     assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), STORE_PARTIAL);

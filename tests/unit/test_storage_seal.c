@@ -2,8 +2,10 @@
 /* Sealing: what a store answers is the same before and after a seal, a restart, late data and a
  * resend, whatever lies in heads and whatever in parts. */
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -113,6 +115,71 @@ static void test_compaction(void **state)
     assert_same(want, dump_store(&f), "late data, and once more");
     assert_int_equal(compact_all(f.s, &err), 0); /* nothing to do */
     free(want);
+    fixture_deinit(&f);
+    store_tuning.compact_asked = false;
+}
+
+/* A sum of one block of a part that has others of its hour beside it; the part's hour. */
+static real_ns damage_one(struct fixture *f)
+{
+    struct store_view *v = store_view_get(f->s);
+    struct part_info info = {};
+    char path[160];
+    sqlite3 *db;
+
+    for (uint32_t i = 0; i < v->n_source; i++) {
+        if (v->source[i].part && v->source[i].part->info.rows > 0 &&
+            v->source[i].part->info.period.t0.v >= info.period.t0.v)
+            info = v->source[i].part->info;
+    }
+    (void)store_view_put(v);
+    (void)snprintf(path, sizeof path, "%s/%s", f->dir, info.name);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "UPDATE cols SET sum = sum + 1 WHERE id = (SELECT min(id) FROM cols)",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    return info.period.t0;
+}
+
+static uint32_t parts_from(struct fixture *f, real_ns t0)
+{
+    struct store_view *v = store_view_get(f->s);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->n_source; i++)
+        n += v->source[i].part && v->source[i].part->info.period.t0.v == t0.v;
+    (void)store_view_put(v);
+    return n;
+}
+
+/* A damaged part does not keep the others of its hour from being merged. */
+static void test_compaction_beside_damage(void **state)
+{
+    struct store_stats st;
+    struct fixture f;
+    struct err err = {};
+    real_ns hour;
+
+    (void)state;
+    store_tuning.compact_asked = true;
+    begin(&f);
+    for (uint64_t i = 0; i < 6; i++) {
+        fill(&f, 1 + 4 * i, 4);
+        seal_now(&f);
+    }
+    hour = damage_one(&f);
+    assert_true(parts_from(&f, hour) > 2);
+    assert_int_equal(compact_all(f.s, &err), -EBADMSG); /* here it is noticed */
+    store_stats(f.s, &st);
+    assert_int_equal(st.compaction_failures, 1);
+    if (compact_all(f.s, &err) != 0)
+        fail_msg("compact_all: %s", err.msg);
+    assert_int_equal(parts_from(&f, hour), 2); /* it, and the rest */
+    store_stats(f.s, &st);
+    assert_int_equal(st.compaction_failures, 1);
     fixture_deinit(&f);
     store_tuning.compact_asked = false;
 }
@@ -344,9 +411,13 @@ static void test_old_epochs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),      cmocka_unit_test(test_compaction),
-        cmocka_unit_test(test_compactor), cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_epochs),    cmocka_unit_test(test_old_epochs),
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_compaction),
+        cmocka_unit_test(test_compaction_beside_damage),
+        cmocka_unit_test(test_compactor),
+        cmocka_unit_test(test_readers),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_old_epochs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

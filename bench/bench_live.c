@@ -391,7 +391,6 @@ int main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0 || !o.data)
         data_die("--data is missing: a folder of gen_profile");
     bench_open(&b, o.dir, o.data, 0);
-    value("can_seal", bench_can_seal(), "flag", 1);
     s = streams_open(&b);
     head(&b, s, &o);
     rest.to = b.d.rows < 2000000 ? b.d.rows : 2000000;

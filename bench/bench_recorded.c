@@ -271,11 +271,8 @@ int main(int argc, char **argv)
     value("recorded_rows", (double)r.rows, "rows", r.n);
     value("recorded_wire", (double)r.bytes / (double)r.rows, "B per row", r.rows);
     value("recorded_append", cpu / rows, "ns per row", (uint64_t)rows);
-    if (bench_can_seal()) {
-        value("recorded_shard", (double)size.shard / rows, "B per row", (uint64_t)rows);
-        value("recorded_dict", (double)size.dict / (double)r.rows, "B per row of one repeat",
-              r.rows);
-    }
+    value("recorded_shard", (double)size.shard / rows, "B per row", (uint64_t)rows);
+    value("recorded_dict", (double)size.dict / (double)r.rows, "B per row of one repeat", r.rows);
     bench_close(&b);
     for (uint32_t i = 0; i < r.n; i++)
         buf_deinit(&r.body[i]);

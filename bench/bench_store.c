@@ -23,12 +23,6 @@
 #include "bench/bench_lean.h"
 #include "server/msg.h"
 
-/* Absent from a build whose storage does not seal yet: tested before they are called. */
-[[gnu::weak]] int store_list_parts(struct store_view *v, store_part_fn *fn, void *ctx,
-                                   struct err *err);
-[[gnu::weak]] int store_list_sizes(struct store_view *v, store_size_fn *fn, void *ctx,
-                                   struct err *err);
-
 struct options {
     const char *dir, *data;
     uint32_t batch, seal_ms, workers, wait_s;
@@ -70,24 +64,17 @@ static bool on_size(void *ctx, const struct store_size *s)
 }
 
 struct parts {
-    uint32_t raw, open, minute;
-    uint64_t rows, minute_bytes, raw_bytes, blocks;
+    uint32_t n;
+    uint64_t rows, blocks;
 };
 
 static bool on_part(void *ctx, const struct store_part *p)
 {
     struct parts *n = ctx;
 
-    if (p->tier == STORE_MINUTE) {
-        n->minute++;
-        n->minute_bytes += p->bytes;
-        return true;
-    }
-    n->raw++;
-    n->open += !p->sealed;
+    n->n++;
     n->rows += p->rows;
     n->blocks += p->blocks;
-    n->raw_bytes += p->bytes;
     return true;
 }
 
@@ -97,7 +84,7 @@ static struct parts parts_of(struct bench *b)
     struct parts n = {};
     struct err err = {};
 
-    if (store_list_parts && store_list_parts(v, on_part, &n, &err) < 0)
+    if (store_list_parts(v, on_part, &n, &err) < 0)
         bench_die("parts", &err);
     (void)store_view_put(v);
     return n;
@@ -109,34 +96,27 @@ static void print_parts(struct bench *b, const char *when)
     char name[64];
 
     (void)snprintf(name, sizeof name, "parts_%s", when);
-    value(name, n.raw, "parts", n.open);
+    value(name, n.n, "parts", n.n);
     (void)snprintf(name, sizeof name, "blocks_%s", when);
     value(name, (double)n.blocks, "blocks", n.rows);
-    if (strcmp(when, "minutes") == 0) {
-        value("minute_tier", (double)n.minute_bytes / (double)b->d.rows, "B per sample", n.minute);
-        value("minute_over_raw", (double)n.minute_bytes / (double)n.raw_bytes, "ratio", n.minute);
-    }
 }
 
-/* The clock goes on, ten seconds a tick, since an hour must have been quiet for a while: compaction
- * closes it and makes minutes of the day. */
-static bool await(struct bench *b, const struct options *o, int64_t after_ns, bool minutes)
+/* The clock goes on, ten seconds a tick, since an hour must have been quiet for a while before
+ * compaction makes one part of it. */
+static bool await_one_part(struct bench *b, const struct options *o)
 {
     const struct timespec tick = {.tv_nsec = 100000000};
-    struct bench_files n = {};
+    uint32_t n = 0;
 
-    if (!bench_can_seal())
-        return false;
-    atomic_store(&b->now, b->hour.v + DATA_SPAN_MS * NS_PER_MS + after_ns);
+    atomic_store(&b->now, b->hour.v + DATA_SPAN_MS * NS_PER_MS + INT64_C(30) * 60 * NS_PER_S);
     for (uint32_t i = 0; i < 10 * o->wait_s; i++) {
-        n = bench_files(b);
-        if (minutes ? n.minute > 0 : n.raw == 1 && n.open == 0)
+        n = bench_parts(b);
+        if (n == 1)
             return true;
         (void)nanosleep(&tick, NULL);
         atomic_fetch_add(&b->now, 10 * NS_PER_S);
     }
-    (void)fprintf(stderr, "bench_store: after %u s: %u parts, %u of them open, %u of minutes\n",
-                  o->wait_s, n.raw, n.open, n.minute);
+    (void)fprintf(stderr, "bench_store: after %u s: %u parts\n", o->wait_s, n);
     return false;
 }
 
@@ -224,7 +204,7 @@ static void load(struct bench *b, const struct options *o)
     atomic_store(&b->now, b->hour.v + DATA_SPAN_MS * NS_PER_MS);
     bench_seal(b);
     n.seal_cpu_ns += data_cpu_ns() - cpu;
-    n.seals += bench_can_seal();
+    n.seals++;
     print_load(b, &n);
     store_stats(b->store, &s);
     value("store_nodes", (double)s.nodes, "nodes", s.series);
@@ -258,7 +238,7 @@ static void sealed_hour(struct bench *b)
 
     print_bytes(b, "sealed");
     print_parts(b, "sealed");
-    if (store_list_sizes && store_list_sizes(v, on_size, b, &err) < 0)
+    if (store_list_sizes(v, on_size, b, &err) < 0)
         bench_die("sizes", &err);
     (void)store_view_put(v);
     value("checked_sealed", bench_check(b), "answers", b->d.rows);
@@ -273,15 +253,12 @@ static void run(const struct options *o)
     bool compact;
 
     bench_open(&b, o->dir, o->data, o->workers);
-    value("can_seal", bench_can_seal(), "flag", 1);
     load(&b, o);
     live_hour(&b, o);
-    compact = await(&b, o, INT64_C(30) * 60 * NS_PER_S, false);
+    compact = await_one_part(&b, o);
     value("compacted", compact, "flag", 1);
     if (compact)
         sealed_hour(&b);
-    if (compact && !o->smoke && await(&b, o, INT64_C(14) * 3600 * NS_PER_S, true))
-        print_parts(&b, "minutes");
     l = lean_new(&b.d);
     (void)puts("ready");
     (void)fflush(stdout);

@@ -74,8 +74,6 @@ bool bench_next(struct bench *b, uint32_t host, uint32_t rows, size_t to, struct
 /* The store holds the nodes that the last batch of this host defined. */
 void bench_held(struct bench *b, uint32_t host);
 
-/* True if there is a seal to call: false means that this build only keeps a journal. */
-bool bench_can_seal(void);
 void bench_seal(struct bench *b);
 
 /* ---- asking (bench_store_ask.c) -------------------------------------------------------------- */
@@ -138,8 +136,5 @@ struct bench_bytes {
 /* Sizes of the files below the store's folder. */
 struct bench_bytes bench_bytes(const struct bench *b);
 
-/* Parts that lie below it; open: those with a write-ahead log beside them. */
-struct bench_files {
-    uint32_t raw, minute, open;
-};
-struct bench_files bench_files(const struct bench *b);
+/* Parts that lie below it. */
+uint32_t bench_parts(const struct bench *b);

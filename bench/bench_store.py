@@ -25,7 +25,7 @@ import store_gates
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RIVALS = ("clickhouse", "duckdb", "parquet", "sqlite")
-PARTS = ("hour", "recorded", "http", "journal", "live", "days")
+PARTS = ("hour", "recorded", "http", "journal", "live")
 QUICK = 0.5  # CPU s: a query up to this runs twice in a row in every round
 SLOW = 5.0   # CPU s: a query above this runs in the first two rounds only
 
@@ -278,10 +278,6 @@ def program(o, figures, name, *more):
         emit(key, seen, unit, n)
         figures.keep("", key, min(seen))
     for key, seen in timings.items():
-        if name == "bench_days":
-            emit(key, [t[0] / 1e6 for t in seen], "CPU ms")
-            figures.keep("", key, min(t[0] for t in seen) / 1e6)
-            continue
         p50, p99 = (statistics.median(t[i] for t in seen) / 1e6 for i in (0, 1))
         print(f"{key},{p50:.6g},ms,{int(sum(t[2] for t in seen))},{p50:.6g},{p99:.6g}", flush=True)
         figures.keep("", key + "_p50", p50)
@@ -336,8 +332,6 @@ def main():
         program(o, figures, "bench_journal")
     if "live" in o.only:
         program(o, figures, "bench_live", "--data", generate(o, "r1")[0])
-    if "days" in o.only:
-        program(o, figures, "bench_days")
     print("gate,ratio,limit,result")
     for line in store_gates.gates(figures.value, sizes, o.smoke):
         print(line)

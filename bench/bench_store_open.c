@@ -14,9 +14,6 @@
 #define MIB  (UINT64_C(1) << 20)
 #define HOUR "2026-11-29T13:00:00Z"
 
-/* Absent from a build whose storage does not seal yet: tested before they are called. */
-[[gnu::weak]] int store_seal(struct store *s, struct err *err);
-
 void bench_die(const char *what, const struct err *err)
 {
     data_die("%s: %s", what, err->msg);
@@ -55,27 +52,20 @@ struct bench_bytes bench_bytes(const struct bench *b)
     return found;
 }
 
-static struct bench_files parts;
+static uint32_t parts;
 
 static int add_part(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     struct str s = str_from(str_c(path), found_skip);
 
     (void)st, (void)ftw;
-    if (type != FTW_F || !str_starts(s, STR("shard/")))
-        return 0;
-    if (str_ends(s, STR("-wal")))
-        parts.open++;
-    else if (str_starts(s, STR("shard/minute/")))
-        parts.minute += str_ends(s, STR(".db"));
-    else
-        parts.raw += str_ends(s, STR(".db"));
+    parts += type == FTW_F && str_starts(s, STR("shard/")) && str_ends(s, STR(".db"));
     return 0;
 }
 
-struct bench_files bench_files(const struct bench *b)
+uint32_t bench_parts(const struct bench *b)
 {
-    parts = (struct bench_files){};
+    parts = 0;
     found_skip = strlen(b->dir) + 1;
     (void)nftw(b->dir, add_part, 16, FTW_PHYS);
     return parts;
@@ -146,15 +136,10 @@ void bench_close(struct bench *b)
 
 /* ---- sealing --------------------------------------------------------------------------------- */
 
-bool bench_can_seal(void)
-{
-    return store_seal != NULL;
-}
-
 void bench_seal(struct bench *b)
 {
     struct err err = {};
 
-    if (store_seal && store_seal(b->store, &err) != 0)
+    if (store_seal(b->store, &err) != 0)
         bench_die("seal", &err);
 }

@@ -49,14 +49,11 @@ GATES = [
     ("T10 written per byte at 64 KiB", "journal_written_64", None, "<=", {"": 1.15}),
     ("T11 answer p99 while sealing / lone commit p50", "answer_sealing_p99", "lone_64k_p50", "<=",
      {"": 50}),
-    ("T12 minute tier / raw", "minute_over_raw", None, "<=", {"r1": 0.45}),
     ("T13 head, B per sample", "head_r1", None, "<=", {"": 32}),
     ("T14 query p99 at 1 M samples/s / idle", "query_1000k_p99", "query_idle_p99", "<=",
      {"": 2.5}),
     ("T14 query p99 at 200,000 samples/s / idle", "query_200k_p99", "query_idle_p99", None,
      {"": None}),
-    ("T15 thirty days / one hour", "days_all", "days_hour", "<=", {"": 60}),
-    ("T15 files read for thirty days", "days_all_files", None, "<=", {"": 31}),
 ]
 
 

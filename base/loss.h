@@ -36,7 +36,8 @@
     X(COMPAT32,          KEPT, "compat32",          "32-bit process")                              \
     X(TABLE_FULL,        KEPT, "table_full",        "fold table of the window full")               \
     X(RECURSION,         KEPT, "recursion",         "a probe inside a probe")                      \
-    X(DAMAGED,           KEPT, "damaged",           "dictionary entry that cannot be read")
+    X(DAMAGED,           KEPT, "damaged",           "dictionary entry that cannot be read")        \
+    X(KERNEL_HIDDEN,     LOST, "kernel_hidden",     "CPU time in kernel mode, hidden from users")
 // clang-format on
 
 enum loss_reason {

@@ -262,7 +262,7 @@ static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
 
 /* ---- who ----------------------------------------------------------------------------------- */
 
-static struct batch_labels pairs_of(struct making *k, const struct stackagg_label *l, uint32_t n)
+static struct batch_labels pairs_of(struct making *k, const struct label *l, uint32_t n)
 {
     uint32_t *pair = arena_array(&k->arena, uint32_t, (size_t)(n ? n : 1) * 2);
 
@@ -573,10 +573,16 @@ static void making_deinit(struct making *k)
 
 static struct batch_labels batch_label(struct making *k)
 {
-    const struct stackagg_label l[] = {{STR("host"), str_c(k->m->hostname)},
-                                       {STR("source"), STR("agent")}};
+    struct label l[LABELS_MAX] = {{STR("host"), str_c(k->m->hostname)},
+                                  {STR("source"), STR("agent")}};
+    struct str list = k->m->conf.labels;
+    struct labels_counts counts = {}; /* they were checked at the start */
+    struct label item;
+    uint32_t n = 2;
 
-    return pairs_of(k, l, 2);
+    while (labels_next(&list, &item))
+        labels_add(l, &n, LABELS_MAX, item, &k->arena, &counts);
+    return pairs_of(k, l, n);
 }
 
 static int assemble(struct making *k, uint64_t seq, struct batch *b, struct err *err)

@@ -19,6 +19,7 @@ struct batchmake;
 struct batchmake_conf {
     uint8_t agent[16], boot[16];
     struct str hostname, version; /* copied */
+    struct str labels;            /* of every batch, "k=v,k=v"; borrowed for ever */
     struct names_conf names;
 };
 

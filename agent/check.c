@@ -166,7 +166,7 @@ static bool frame_is(struct self_test *t, uint64_t w, const char *name)
     return is;
 }
 
-static void on_sample(void *ctx, const struct sa_ev *ev, real_ns at)
+static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns at)
 {
     static const char *const want[] = {"check_spin_leaf", "check_spin_inner", "check_spin_middle",
                                        "check_spin_outer"};
@@ -177,18 +177,19 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns at)
     /* this thread's: another one of ours builds tables */
     if (ev->tgid != t->tgid || ev->tid != t->tid || (int64_t)ev->t_ns < t->from ||
         (int64_t)ev->t_ns >= t->to)
-        return;
+        return true;
     t->samples++;
     t->whole += ev->stop == SA_S_END;
     if (ev->stop != SA_S_END)
-        return;
+        return true;
     for (uint32_t i = 0; i + 4 <= ev->nu && i < 8; i++) { /* the leaf may be in the clock call */
         if (frame_is(t, user[i], want[0])) {
             t->named += frame_is(t, user[i + 1], want[1]) && frame_is(t, user[i + 2], want[2]) &&
                         frame_is(t, user[i + 3], want[3]);
-            return;
+            return true;
         }
     }
+    return true;
 }
 
 static int turn(struct self_test *t, struct err *err)

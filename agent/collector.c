@@ -40,21 +40,37 @@ static void on_perfmap(void *ctx, const struct perfmap_event *e)
     proc_event(c->procs, e);
 }
 
-static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
+static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 {
     struct collector *c = ctx;
     struct proc *p = proc_find_at(c->procs, ev->tgid, (int64_t)ev->t_ns, c->now);
 
+    if (p && p->dropped)
+        return false;
+    if (p)
+        proc_seen(c->procs, p, ev->cgroup_id);
     stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
     c->stats.samples++;
     c->stats.weight += (int64_t)ev->weight_ns;
     c->stats.kstack_err += (ev->flags & SA_F_KSTACK_ERR) != 0;
     c->stats.fp_used += (ev->flags & SA_F_FP_USED) != 0;
     if (!p)
-        return;
+        return true;
     p->profiled_ns += (int64_t)ev->weight_ns;
     if (ev->stop == SA_S_NOMAP)
         proc_missed(c->procs, p, c->now);
+    return true;
+}
+
+/* Of a process that rules leave out the programs need to know no more than that. */
+static int publish_one(struct tables *t, const struct proc *p, struct err *err)
+{
+    if (p->dropped)
+        return tables_exclude(t, p->tgid, true, err);
+    if (p->kthread)
+        return 0;
+    TRY(tables_publish(t, p, err));
+    return tables_exclude(t, p->tgid, false, err);
 }
 
 static void publish(struct collector *c)
@@ -66,7 +82,7 @@ static void publish(struct collector *c)
 
     while ((p = proc_next_changed(c->procs))) {
         err = (struct err){};
-        if (!p->kthread && tables_publish(t, p, &err) < 0)
+        if (publish_one(t, p, &err) < 0)
             log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
     }
     while (proc_next_gone(c->procs, &tgid))
@@ -343,7 +359,9 @@ static int open_parts(struct collector *c, struct err *err)
     struct proc_conf pc = {.proc = "/proc",
                            .boot = procread_boot_time("/proc", dir, NULL),
                            .tick_ns = NS_PER_S / sysconf(_SC_CLK_TCK),
-                           .cmdline = cmdline_mode(conf->cmdline)};
+                           .cmdline = cmdline_mode(conf->cmdline),
+                           .rules = conf->rules,
+                           .want = &conf->want};
     struct source_cpu_opts so = {.period_ns = (uint64_t)conf->period_ns,
                                  .table_budget = conf->table_budget,
                                  .ring_bytes = (uint32_t)conf->ring_bytes};

@@ -32,6 +32,7 @@ struct collector {
     struct batchmake_event event[COLLECTOR_MAX_EVENTS];
     uint32_t n_event;
     char told_kernel[96], told_upload[160];
+    bool told_cgroupns;
     struct collector_stats stats;
 };
 

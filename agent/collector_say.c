@@ -64,7 +64,7 @@ struct figure {
     int64_t v;
 };
 
-#define MAX_FIGURES 96
+#define MAX_FIGURES 128
 
 struct figures {
     struct figure v[MAX_FIGURES];
@@ -128,6 +128,11 @@ static void put_procs(struct figures *f, const struct collector *c)
     put(f, "agent_services_folded", "count", true, p.services_folded);
     put(f, "agent_open_failed", "count", true, p.open_failed);
     put(f, "agent_proc_table_full", "count", true, p.table_full);
+    put(f, "agent_cgroup_changes", "count", true, p.cgroup_changes);
+    put(f, "agent_labels_bad_name", "count", true, p.labels.bad_name);
+    put(f, "agent_labels_cleaned", "count", true, p.labels.bad_text);
+    put(f, "agent_labels_cut", "count", true, p.labels.cut);
+    put(f, "agent_labels_too_many", "count", true, p.labels.too_many);
     tables_get_stats(source_cpu_tables(c->cpu), &t);
     put(f, "agent_tables_built", "count", true, t.built);
     put(f, "agent_tables_failed", "count", true, t.failed);
@@ -270,6 +275,15 @@ static void tell_changes(struct collector *c)
 {
     struct batcher_stats b;
     struct upload_stats u;
+    struct proc_stats p;
+
+    proc_get_stats(c->procs, &p);
+    if (p.foreign_cgroups && !c->told_cgroupns) {
+        c->told_cgroupns = true;
+        collector_event(c, "cgroupns",
+                        "paths of another cgroup namespace: containers have no names; run the "
+                        "agent in the host's");
+    }
 
     batcher_get_stats(c->conf.batcher, &b);
     upload_get_stats(c->conf.upload, &u);

@@ -37,6 +37,17 @@ const struct conf_opt agent_opts[] = {
 
     {"labels", "cmdline", CONF_STR, AT(cmdline), "masked", 0, 0,
      "what is sent of command lines: masked (secrets hidden), exe (the program's name) or off"},
+    {"labels", "env", CONF_STR, AT(label_env), ENVIRON_DEFAULT, 0, 0,
+     "variables of processes that may leave the host besides STRATA_SERVICE, STRATA_VERSION and "
+     "STRATA_LABELS; one that is not in the default list becomes a label, in lower case"},
+    {"labels", "static", CONF_STR, AT(label_static), "", 0, 0,
+     "labels of everything that this agent sends: k=v,k=v"},
+
+    {"select", "include", CONF_STR, AT(include), "", 0, 0,
+     "profile only what matches: service=GLOB, exe=GLOB, cgroup=GLOB, separated by commas; a bare "
+     "glob is of the service; empty: everything"},
+    {"select", "exclude", CONF_STR, AT(exclude), "", 0, 0,
+     "leave out what matches, as include; its time is counted as filtered"},
 
     {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "32MiB", K(64), G(4),
      "memory for batches that wait for the server; beyond it the oldest are dropped, and counted"},

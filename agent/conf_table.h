@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/environ.h"
+#include "agent/rules.h"
 #include "base/conf.h"
 
 /* Settings of strata-agent: strata-agent.ini, -o, docs/config.md. Durations in ns, sizes in bytes.
@@ -17,7 +19,11 @@ struct agent_conf {
     uint64_t symbols_cache;
     char *debuginfo_dir;
     uint64_t table_budget;
-    char *cmdline;
+    char *cmdline, *label_env, *label_static;
+    char *include, *exclude;
+    /* made of the above and of the sections [rule NAME] */
+    struct rules *rules;
+    struct environ_want want;
     uint64_t spool_max_bytes;
     int64_t spool_max_age_ns;
 };

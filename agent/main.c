@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/check.h"
+#include "agent/check_pid.h"
 #include "agent/collector.h"
 #include "agent/procfile.h"
 #include "base/log.h"
@@ -32,11 +33,13 @@ enum {
     OPT_HELP_CONFIG,
     OPT_MARKDOWN,
     OPT_VERBOSE,
+    OPT_PID,
 };
 
 struct args {
     struct agent_conf conf;
     const char *config, *state_dir, *status_file, *verb;
+    uint64_t pid; /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
 };
@@ -46,7 +49,13 @@ static struct args args = {.state_dir = STATE_DIR};
 static struct conf conf_of(void)
 {
     return (struct conf){
-        .program = "strata-agent", .opt = agent_opts, .n_opt = agent_n_opts, .target = &args.conf};
+        .program = "strata-agent",
+        .opt = agent_opts,
+        .n_opt = agent_n_opts,
+        .target = &args.conf,
+        .more = rules_set,
+        .more_ctx = args.conf.rules,
+    };
 }
 
 static const struct argp_option options[] = {
@@ -56,6 +65,8 @@ static const struct argp_option options[] = {
     {"status-file", OPT_STATUS_FILE, "FILE", 0,
      "JSON, rewritten every second; \"status\" in the state directory", 0},
     {"single", OPT_SINGLE, NULL, 0, "all in one process, which is the only form so far", 0},
+    {"pid", OPT_PID, "PID", 0,
+     "with check: what this process would be seen as: identity, labels, rules that match", 0},
     {"verbose", OPT_VERBOSE, NULL, 0, "log at level debug", 0},
     {"help-config", OPT_HELP_CONFIG, NULL, 0, "print all settings and end", 1},
     {"markdown-config", OPT_MARKDOWN, NULL, 0, "the same as docs/config.md", 1},
@@ -93,6 +104,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_SINGLE:
         return 0;
+    case OPT_PID:
+        if (!str_u64(str_c(arg), &args.pid) || args.pid == 0 || args.pid > INT32_MAX)
+            // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
+            argp_error(state, "\"%s\" is no process id", arg);
+        return 0;
     case OPT_VERBOSE:
         log_set_level(LOG_DEBUG);
         return 0;
@@ -118,14 +134,47 @@ static const struct argp argp = {
     .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
-           "           ends with 0 all well, 1 degraded, 77 no BPF here\n"
+           "           ends with 0 all well, 1 degraded, 77 no BPF here;\n"
+           "           with --pid: as what one process is seen\n"
            "  status   what the agent counts; ends with 1 if it has gone silent\n\n"
            "Settings: --help-config."};
 
+/* "k=v,k=v" of labels.static. */
+static int check_static(const char *text, struct err *err)
+{
+    struct str list = str_c(text);
+    struct label l;
+
+    while (labels_next(&list, &l)) {
+        if (!labels_name_ok(l.name) || l.value.n == 0 || l.value.n > LABELS_VALUE)
+            return err_set(err, -EINVAL, "labels.static: \"%.*s=%.*s\" is no label",
+                           STR_ARG(str_to(l.name, 40)), STR_ARG(str_to(l.value, 40)));
+    }
+    return 0;
+}
+
+static int set_who(struct err *err)
+{
+    struct agent_conf *c = &args.conf;
+    struct err why = {};
+    int r;
+
+    environ_init(&c->want);
+    r = environ_allow(&c->want, str_c(c->label_env), &why);
+    if (r < 0)
+        return err_set(err, r, "labels.env: %s", why.msg);
+    TRY(check_static(c->label_static, err));
+    TRY(rules_select(c->rules, c->include, c->exclude, err));
+    return rules_finish(c->rules, &c->want, err);
+}
+
 static int settings_read(struct err *err)
 {
-    const struct conf c = conf_of();
+    struct conf c;
     const char *m;
+
+    args.conf.rules = rules_new();
+    c = conf_of();
 
     conf_defaults(&c);
     if (args.config)
@@ -138,7 +187,7 @@ static int settings_read(struct err *err)
     if (args.conf.ring_bytes & (args.conf.ring_bytes - 1))
         return err_set(err, -EINVAL, "cpu.ring = %llu bytes: must be a power of two",
                        (unsigned long long)args.conf.ring_bytes);
-    return 0;
+    return set_who(err);
 }
 
 /* ---- verbs --------------------------------------------------------------------------------- */
@@ -147,6 +196,8 @@ static int cmd_check(void)
 {
     static struct check c;
 
+    if (args.pid)
+        return check_pid(&args.conf, (uint32_t)args.pid, args.state_dir, stdout);
     check_run("/proc", "/sys", args.state_dir, &c);
     if (c.worst != BPF_PROBE_IMPOSSIBLE)
         check_self_test(&c);
@@ -214,6 +265,7 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
                              .interval_ns = interval};
     struct batchmake_conf bc = {.hostname = str_c(r->ids.hostname),
                                 .version = STR(STRATA_VERSION),
+                                .labels = str_c(c->label_static),
                                 .names = {.cache = c->symbols_cache,
                                           .debug_dir = c->debuginfo_dir,
                                           .proc = "/proc",

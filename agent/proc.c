@@ -15,8 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/cgroup.h"
 #include "agent/proc_private.h"
 #include "agent/procfile.h"
+#include "agent/who.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/time.h"
@@ -28,6 +30,7 @@
 #define LOST_RESCAN_NS     (5 * NS_PER_S)
 #define CHECK_ALL_NS       (30 * NS_PER_S)
 #define UNPUBLISH_AFTER_NS NS_PER_S
+#define FACTS_AGAIN_NS     NS_PER_S
 #define MAX_SERVICES       500
 
 struct entry {
@@ -41,6 +44,7 @@ struct entry {
     int64_t read_at; /* /proc was read; 0: not yet */
     int64_t died;
     int64_t rescan_due, rescan_wait; /* 0: none asked for */
+    int64_t facts_read, facts_due;   /* facts_due 0: none asked for */
     bool need_identity, need_facts, need_check, dirty, has_work;
     struct arena texts;
 };
@@ -58,6 +62,7 @@ struct proc_table {
     uint64_t last_serial;
     int64_t lost_at, checked_at, rescan_second, now;
     uint32_t rescans_in_second;
+    struct environ_want usual; /* where none is given */
     struct proc_stats stats;
 };
 
@@ -76,6 +81,11 @@ struct proc_table *proc_new(const struct proc_conf *c)
         t->conf.tick_ns = 10 * NS_PER_MS;
     if (t->conf.max_services == 0)
         t->conf.max_services = MAX_SERVICES;
+    if (!t->conf.want) {
+        environ_init(&t->usual);
+        (void)environ_allow(&t->usual, STR(ENVIRON_DEFAULT), NULL); /* known to be good */
+        t->conf.want = &t->usual;
+    }
     map_init(&t->by_pid, 0);
     map_init(&t->services, 0);
     return t;
@@ -255,46 +265,77 @@ static struct str admit_service(struct proc_table *t, struct str s)
     return s;
 }
 
+static void take_env(struct proc *p, struct arena *a, const struct procread_facts *f)
+{
+    struct environ_var *env = arena_array(a, struct environ_var, f->n_env ? f->n_env : 1);
+
+    p->n_env = env ? f->n_env : 0;
+    for (uint32_t i = 0; i < p->n_env; i++)
+        env[i] = (struct environ_var){arena_str(a, f->env[i].name), arena_str(a, f->env[i].value),
+                                      f->env[i].local};
+    p->env = env;
+}
+
+/* Rules, service and labels, from f. */
+static void take_who(struct proc_table *t, struct proc *p, struct arena *a,
+                     const struct procread_facts *f)
+{
+    const struct rules_who w = who_of_facts(f);
+    struct rules_result r;
+    struct label *l = arena_array(a, struct label, LABELS_MAX);
+    struct labels_counts *counts = &t->stats.labels;
+
+    rules_apply(t->conf.rules, &w, a, counts, &r);
+    p->service = arena_str(a, labels_value(r.service, a, counts));
+    p->admitted = false;
+    p->n_label = l ? who_labels(f, t->conf.want, p->service, &r, a, counts, l) : 0;
+    p->label = l;
+    p->dropped = r.drop;
+}
+
 /* Texts of f into e, whose older ones end here. */
 static void take_facts(struct proc_table *t, struct entry *e, const struct procread_facts *f)
 {
+    bool dropped = e->p.dropped;
+    struct proc *p = &e->p;
     struct arena a;
-    struct procread_env *env;
 
     arena_init(&a, (size_t)64 << 10);
-    e->p.exe = arena_str(&a, f->exe);
-    e->p.cmdline = arena_str(&a, f->cmdline);
-    e->p.comm = arena_str(&a, f->comm);
-    e->p.cgroup = arena_str(&a, f->cgroup);
-    e->p.container = arena_str(&a, f->container);
-    e->p.service = arena_str(&a, admit_service(t, f->service));
-    env = arena_array(&a, struct procread_env, f->n_env ? f->n_env : 1);
-    e->p.n_env = env ? f->n_env : 0;
-    for (uint32_t i = 0; i < e->p.n_env; i++) {
-        env[i].name = arena_str(&a, f->env[i].name);
-        env[i].value = arena_str(&a, f->env[i].value);
-    }
-    e->p.env = env;
-    e->p.kthread = f->kthread;
-    e->p.flags = (e->p.flags & ~(uint32_t)TARGET_EXE_DELETED) |
-                 (f->exe_deleted ? (uint32_t)TARGET_EXE_DELETED : 0);
-    e->p.facts++;
+    p->exe = arena_str(&a, f->exe);
+    p->cmdline = arena_str(&a, f->cmdline);
+    p->masked = arena_str(&a, f->masked);
+    p->comm = arena_str(&a, f->comm);
+    p->cgroup = arena_str(&a, f->cgroup);
+    p->container = arena_str(&a, f->container);
+    p->pod = arena_str(&a, f->pod);
+    p->own_service = arena_str(&a, f->service);
+    take_env(p, &a, f);
+    take_who(t, p, &a, f);
+    p->kthread = f->kthread;
+    p->flags = (p->flags & ~(uint32_t)TARGET_EXE_DELETED) |
+               (f->exe_deleted ? (uint32_t)TARGET_EXE_DELETED : 0);
+    p->facts++;
+    t->stats.foreign_cgroups += str_starts(f->cgroup, STR("/../"));
     arena_deinit(&e->texts);
     e->texts = a;
+    if (p->dropped != dropped)
+        mark_dirty(t, e); /* the programs must know */
 }
 
 static struct procread_facts facts_of(const struct proc *p)
 {
     struct procread_facts f = {.exe = p->exe,
                                .cmdline = p->cmdline,
+                               .masked = p->masked,
                                .comm = p->comm,
                                .cgroup = p->cgroup,
                                .container = p->container,
-                               .service = p->service,
+                               .pod = p->pod,
+                               .service = p->own_service,
                                .exe_deleted = p->flags & TARGET_EXE_DELETED,
                                .kthread = p->kthread};
 
-    f.n_env = p->n_env < PROCREAD_ENV_MAX ? p->n_env : PROCREAD_ENV_MAX;
+    f.n_env = p->n_env < ENVIRON_MAX ? p->n_env : ENVIRON_MAX;
     for (uint32_t i = 0; i < f.n_env; i++)
         f.env[i] = p->env[i];
     return f;
@@ -332,14 +373,16 @@ static bool read_identity(struct proc_table *t, struct entry *e)
     return true;
 }
 
-static void read_facts(struct proc_table *t, struct entry *e)
+static void read_facts(struct proc_table *t, struct entry *e, int64_t now)
 {
+    const struct procread_opts o = {.cmdline = t->conf.cmdline, .want = t->conf.want};
     struct procread_facts f;
     struct arena a;
 
     e->need_facts = false;
     arena_init(&a, (size_t)256 << 10);
-    if (procread_facts(t->proc, e->p.tgid, t->conf.cmdline, &a, &f, NULL) == 0)
+    e->facts_read = now;
+    if (procread_facts(t->proc, e->p.tgid, &o, &a, &f, NULL) == 0)
         take_facts(t, e, &f);
     arena_deinit(&a);
 }
@@ -351,7 +394,7 @@ static void read_pending(struct proc_table *t, struct entry *e, int64_t now)
         die(t, e, now);
     }
     if (e->need_facts)
-        read_facts(t, e);
+        read_facts(t, e, now);
     e->read_at = now;
 }
 
@@ -403,6 +446,18 @@ void proc_scan(struct proc_table *t, int64_t now)
     closedir(d);
 }
 
+/* Without cgroup v2 no record tells that a process was moved. */
+static bool moved(const struct entry *e, const char *dir, struct buf *b)
+{
+    struct cgroup cg;
+
+    buf_reset(b);
+    if (e->p.kthread || e->need_facts || procfile_read(dir, "cgroup", b, NULL) < 0)
+        return false;
+    cgroup_parse(buf_view(b), &cg);
+    return !str_eq(cg.path, e->p.cgroup);
+}
+
 /* Is this still the process we know? Its last thread may be gone, its pid another's. */
 static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
 {
@@ -420,10 +475,16 @@ static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
     if (alive && e->p.key.start.v &&
         e->p.key.start.v != t->conf.boot.v + (int64_t)st.start_ticks * t->conf.tick_ns)
         alive = false;
-    if (alive)
+    if (alive) {
         e->threads = (uint32_t)st.threads;
-    else
+        if (moved(e, dir, &b)) {
+            t->stats.cgroup_changes++;
+            e->need_facts = true;
+            put_work(t, e);
+        }
+    } else {
         die(t, e, now);
+    }
     buf_deinit(&b);
 }
 
@@ -434,6 +495,7 @@ static void share_parent(struct proc_table *t, struct entry *e, const struct ent
     struct procread_facts f = facts_of(&parent->p);
 
     take_facts(t, e, &f);
+    e->p.cgroup_id = parent->p.cgroup_id; /* another one in its first record will be seen */
     e->p.key.pidns = parent->p.key.pidns;
     e->p.kthread = parent->p.kthread;
     procmaps_copy(&e->maps, &parent->maps, &t->stats);
@@ -466,6 +528,8 @@ static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
     mark_dirty(t, e);
 }
 
+/* Until it is read, and for good if it is gone by then: of the new program only the name is known,
+ * and nothing of the old one holds any more. */
 static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
 {
     e->need_facts = true;
@@ -473,9 +537,19 @@ static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_
     put_work(t, e);
     if (ev->t <= e->read_at)
         return;
+    take_facts(t, e, &(struct procread_facts){.comm = ev->name, .service = ev->name});
     procmaps_clear(&e->maps);
     show_maps(t, e);
     mark_dirty(t, e);
+}
+
+/* A thread's name travels with its records; the first thread's is the process's too. */
+static void on_comm(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
+{
+    if (ev->tid != ev->pid || str_eq(e->p.comm, ev->name) || e->facts_due)
+        return;
+    e->facts_due = e->facts_read + FACTS_AGAIN_NS; /* names may change without end */
+    put_work(t, e);
 }
 
 static void on_mmap(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
@@ -523,6 +597,8 @@ void proc_event(struct proc_table *t, const struct perfmap_event *ev)
         return;
     if (ev->kind == PERFMAP_MMAP)
         on_mmap(t, e, ev);
+    else if (ev->kind == PERFMAP_COMM)
+        on_comm(t, e, ev);
     else if (ev->kind == PERFMAP_EXEC)
         on_exec(t, e, ev);
     else if (ev->kind == PERFMAP_EXIT)
@@ -561,9 +637,32 @@ void proc_missed(struct proc_table *t, struct proc *p, int64_t now)
     put_work(t, e);
 }
 
+void proc_seen(struct proc_table *t, struct proc *p, uint64_t cgroup_id)
+{
+    struct entry *e = (struct entry *)p;
+
+    if (!p->admitted && p->n_label) {
+        p->service = admit_service(t, p->service);
+        p->label[0].value = p->service;
+    }
+    p->admitted = true;
+    if (cgroup_id == 0 || p->dead)
+        return;
+    if (p->cgroup_id && p->cgroup_id != cgroup_id) {
+        t->stats.cgroup_changes++;
+        e->need_facts = true;
+        put_work(t, e);
+    }
+    p->cgroup_id = cgroup_id;
+}
+
 /* What is to be read of e; at most READS_PER_TICK in all. */
 static void do_work(struct proc_table *t, struct entry *e, int64_t now, uint32_t *reads)
 {
+    if (e->facts_due && e->facts_due <= now) {
+        e->facts_due = 0;
+        e->need_facts = true;
+    }
     if (*reads < READS_PER_TICK && (e->need_identity || e->need_facts)) {
         ++*reads;
         read_pending(t, e, now);
@@ -601,7 +700,8 @@ void proc_tick(struct proc_table *t, int64_t now)
         e->has_work = false;
         if (!e->p.dead)
             do_work(t, e, now, &reads);
-        if (!e->p.dead && (e->need_identity || e->need_facts || e->need_check || e->rescan_due))
+        if (!e->p.dead && (e->need_identity || e->need_facts || e->need_check || e->rescan_due ||
+                           e->facts_due))
             put_work(t, e);
     }
     while (t->dead && now - t->dead->died >= PROC_LINGER_NS && !t->dead->dirty)

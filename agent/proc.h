@@ -4,6 +4,7 @@
 #include "agent/binary.h"
 #include "agent/perfmap.h"
 #include "agent/procread.h"
+#include "agent/rules.h"
 #include "base/sample.h"
 
 /*
@@ -21,8 +22,8 @@ struct proc_map {
 struct proc {
     uint32_t tgid; /* in the initial pid namespace */
     struct target_key key;
-    struct str exe, cmdline, comm, cgroup, container;
-    struct str service; /* STRATA_SERVICE, unit, script or exe name */
+    struct str exe, cmdline, comm, cgroup, container, pod;
+    struct str service; /* rule, STRATA_SERVICE, unit, script or exe name; at most max_services */
     uint32_t flags;     /* enum target_flag */
     uint32_t n_map;
     const struct proc_map *map; /* sorted by start */
@@ -31,8 +32,13 @@ struct proc {
     bool kthread;
     uint64_t serial; /* one number per process life in this run, from 1 */
     uint32_t facts;  /* rises when a text above, the environment or flags change */
-    uint32_t n_env;  /* variables of the allow-list */
-    const struct procread_env *env;
+    uint32_t n_env, n_label;
+    const struct environ_var *env; /* of the allow-list */
+    struct label *label;           /* service first; see who.h */
+    bool admitted;                 /* private */
+    bool dropped;                  /* by a rule or [select]: its time is filtered, nothing is sent */
+    uint64_t cgroup_id;            /* of its last record; 0: none yet */
+    struct str masked, own_service; /* command line for rules; service before them */
     int64_t profiled_ns; /* for its user: weight seen so far */
 };
 
@@ -44,13 +50,17 @@ struct proc_conf {
     real_ns boot;     /* procread_boot_time() */
     int64_t tick_ns;  /* of start times in stat: 10 ms with the usual CLK_TCK of 100 */
     enum procread_cmdline cmdline;
-    uint32_t max_services; /* 0: 500; further ones become "other" */
+    uint32_t max_services;            /* 0: 500; further ones become "other" */
+    const struct rules *rules;        /* NULL: none */
+    const struct environ_want *want;  /* NULL: what environ_init() names */
 };
 
 struct proc_stats {
     uint64_t processes, maps;       /* alive now */
     uint64_t lost, rescans, unseen; /* perf records lost; /proc/PID/maps read again; gone before */
     uint64_t maps_truncated, services_folded, open_failed, table_full;
+    uint64_t cgroup_changes, foreign_cgroups; /* paths of another cgroup namespace: "/../..." */
+    struct labels_counts labels;
 };
 
 #define PROC_MAX       16384
@@ -77,6 +87,13 @@ struct proc *proc_find_at(struct proc_table *t, uint32_t tgid, int64_t when, int
 
 /* A stack stopped for want of a mapping: its maps are read again, with back-off. */
 void proc_missed(struct proc_table *t, struct proc *p, int64_t now);
+
+/*
+ * Before an observation of p is booked. Its service is admitted or becomes "other" (only services
+ * that something is seen of count). cgroup_id: where the record says that it runs (cgroup v2; 0
+ * unknown): when that is another one than in the record before, its path is read again.
+ */
+void proc_seen(struct proc_table *t, struct proc *p, uint64_t cgroup_id);
 
 /* The mapping that holds an address, or NULL. */
 const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr);

@@ -12,13 +12,7 @@
 #include "agent/sha256.h"
 #include "base/buf.h"
 
-#define MAX_ENVIRON ((size_t)64 << 10)
 #define MAX_CMDLINE ((size_t)32 << 10)
-
-static const struct str env_allowed[] = {
-    STR("STRATA_SERVICE"), STR("STRATA_VERSION"), STR("STRATA_LABELS"),       STR("RANK"),
-    STR("LOCAL_RANK"),     STR("WORLD_SIZE"),     STR("SLURM_JOB_ID"),        STR("SLURM_PROCID"),
-    STR("JOB_NAME"),       STR("POD_NAME"),       STR("CUDA_VISIBLE_DEVICES")};
 
 /* ---- parsers ------------------------------------------------------------------------------- */
 
@@ -141,15 +135,6 @@ bool procread_map_next(struct str *text, struct procread_map *ret)
     return false;
 }
 
-bool procread_env_allowed(struct str name)
-{
-    for (size_t i = 0; i < sizeof env_allowed / sizeof *env_allowed; i++) {
-        if (str_eq(name, env_allowed[i]))
-            return true;
-    }
-    return false;
-}
-
 struct str procread_service(const struct procread_who *w)
 {
     struct str script;
@@ -220,28 +205,14 @@ out:
     return r;
 }
 
-static void read_env(const char *dir, struct buf *b, struct arena *a, struct procread_facts *f,
-                     struct str *ret_service)
+static void read_env(const char *dir, const struct environ_want *want, struct buf *b,
+                     struct arena *a, struct procread_facts *f)
 {
-    struct str all, item;
     bool cut;
 
     buf_reset(b);
-    if (procfile_read_some(dir, "environ", b, &cut, NULL) < 0)
-        return;
-    all = buf_view(b);
-    while (f->n_env < PROCREAD_ENV_MAX && cmdline_next(&all, &item)) {
-        size_t eq = str_find(item, '=');
-        struct procread_env *e = &f->env[f->n_env];
-
-        if (eq == SIZE_MAX || !procread_env_allowed(str_to(item, eq)))
-            continue;
-        e->name = arena_str(a, str_to(item, eq));
-        e->value = arena_str(a, str_to(str_from(item, eq + 1), PROCREAD_ENV_VALUE));
-        f->n_env++;
-        if (str_eq(e->name, STR("STRATA_SERVICE")))
-            *ret_service = e->value;
-    }
+    if (procfile_read_some(dir, "environ", b, &cut, NULL) == 0)
+        f->n_env = environ_pick(want, buf_view(b), a, f->env);
 }
 
 static void read_exe(const char *dir, struct buf *b, struct arena *a, struct procread_facts *f)
@@ -256,18 +227,18 @@ static void set_cmdline(enum procread_cmdline mode, struct str args, struct aren
 {
     struct buf b;
 
-    if (mode == PROCREAD_CMDLINE_EXE)
-        f->cmdline = arena_str(a, str_basename(f->exe));
-    if (mode != PROCREAD_CMDLINE_MASKED)
-        return;
     buf_init(&b, 4 * CMDLINE_MAX);
     cmdline_mask(args, &b);
-    f->cmdline = arena_str(a, buf_view(&b));
+    f->masked = arena_str(a, buf_view(&b));
     buf_deinit(&b);
+    if (mode == PROCREAD_CMDLINE_EXE)
+        f->cmdline = str_basename(f->exe);
+    else if (mode == PROCREAD_CMDLINE_MASKED)
+        f->cmdline = f->masked;
 }
 
-int procread_facts(const char *proc, uint32_t pid, enum procread_cmdline mode, struct arena *a,
-                   struct procread_facts *ret, struct err *err)
+int procread_facts(const char *proc, uint32_t pid, const struct procread_opts *opts,
+                   struct arena *a, struct procread_facts *ret, struct err *err)
 {
     struct procread_facts f = {};
     struct procread_who who = {};
@@ -279,7 +250,7 @@ int procread_facts(const char *proc, uint32_t pid, enum procread_cmdline mode, s
     int r;
 
     pid_dir(dir, proc, pid);
-    buf_init(&b, MAX_ENVIRON);
+    buf_init(&b, ENVIRON_BYTES);
     r = read_stat(dir, &b, &st, err);
     if (r < 0)
         goto out;
@@ -287,19 +258,21 @@ int procread_facts(const char *proc, uint32_t pid, enum procread_cmdline mode, s
     f.comm = arena_str(a, st.comm);
     read_exe(dir, &b, a, &f);
     if (!f.kthread)
-        read_env(dir, &b, a, &f, &who.strata_service);
+        read_env(dir, opts->want, &b, a, &f);
     buf_reset(&b);
     if (procfile_read(dir, "cgroup", &b, NULL) == 0) {
         cgroup_parse(buf_view(&b), &cg);
         f.cgroup = arena_str(a, cg.path);
         f.container = arena_str(a, cg.container);
+        f.pod = arena_str(a, cg.pod);
         who.unit = arena_str(a, cg.unit);
     }
     buf_deinit(&b);
     buf_init(&b, MAX_CMDLINE);
     if (procfile_read_some(dir, "cmdline", &b, &cut, NULL) < 0)
         buf_reset(&b);
-    set_cmdline(mode, buf_view(&b), a, &f);
+    set_cmdline(opts->cmdline, buf_view(&b), a, &f);
+    who.strata_service = environ_get(f.env, f.n_env, STR("STRATA_SERVICE"));
     who.exe = f.exe;
     who.args = buf_view(&b);
     who.comm = f.comm;

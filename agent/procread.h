@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/environ.h"
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/sample.h"
@@ -43,15 +44,6 @@ bool procread_map_next(struct str *text, struct procread_map *ret);
 /* "PATH (deleted)" without it. */
 struct str procread_undelete(struct str path, bool *ret_deleted);
 
-/* Variables that may leave the host; the values at most PROCREAD_ENV_VALUE bytes. */
-#define PROCREAD_ENV_VALUE 256
-#define PROCREAD_ENV_MAX   16
-bool procread_env_allowed(struct str name);
-
-struct procread_env {
-    struct str name, value;
-};
-
 enum procread_cmdline {
     PROCREAD_CMDLINE_MASKED = 0,
     PROCREAD_CMDLINE_EXE, /* the program's name alone */
@@ -60,16 +52,22 @@ enum procread_cmdline {
 
 /* Everything that an exec changes. Texts live in the arena given. */
 struct procread_facts {
-    struct str exe, cmdline, comm, cgroup, container, service;
+    struct str exe, cmdline, comm, cgroup, container, pod, service;
+    struct str masked; /* the command line as rules see it, whatever is sent of it */
     bool exe_deleted, kthread;
     uint32_t n_env;
-    struct procread_env env[PROCREAD_ENV_MAX];
+    struct environ_var env[ENVIRON_MAX];
+};
+
+struct procread_opts {
+    enum procread_cmdline cmdline;
+    const struct environ_want *want;
 };
 
 /* errors: -ENOENT, -ESRCH the process is gone; the rest is best effort: a file that cannot be read
  * leaves its field empty */
-[[nodiscard]] int procread_facts(const char *proc, uint32_t pid, enum procread_cmdline mode,
-                                 struct arena *a, struct procread_facts *ret, struct err *err);
+[[nodiscard]] int procread_facts(const char *proc, uint32_t pid,
+                                 const struct procread_opts *opts, struct arena *a, struct procread_facts *ret, struct err *err);
 
 /* Who it is. pidns: inode of its pid namespace; pid: as seen in it. errors as above */
 struct procread_identity {

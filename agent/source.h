@@ -14,8 +14,9 @@ struct sa_ev;
  * at the end of each window.
  */
 struct source_sink {
-    /* One BPF record; borrowed during the call. t is the record's time on the wall clock. */
-    void (*sample)(void *ctx, const struct sa_ev *ev, real_ns t);
+    /* One BPF record; borrowed during the call. t is the record's time on the wall clock. false: it
+     * is of a process that rules leave out, so its weight is filtered. */
+    bool (*sample)(void *ctx, const struct sa_ev *ev, real_ns t);
     void *ctx;
 };
 

@@ -29,7 +29,8 @@ struct source_cpu {
     bool period_changed; /* inside this window */
     struct sa_acct *now; /* by CPU: at the last poll */
     struct sa_acct *at0; /* at the window's begin */
-    uint64_t *got;       /* by CPU: weight given to the sink in this window */
+    uint64_t *got;       /* by CPU: weight that the sink took in this window */
+    uint64_t *filtered;  /* by CPU: that it left out, beside what the programs filter */
     uint64_t *stat, *stat0;
     struct account_carry *carry; /* by CPU */
     uint64_t stop[16];
@@ -76,10 +77,13 @@ static void give(struct source_cpu *s, const struct sa_ev *ev)
 
     if (t.v < s->t0.v) /* held over the window's edge */
         t = s->t0;
+    if (!s->sink->sample(s->sink->ctx, ev, t)) {
+        s->filtered[ev->cpu] += ev->weight_ns;
+        return;
+    }
     s->got[ev->cpu] += ev->weight_ns;
     s->stop[ev->stop & 15]++;
     touch_tables(s, ev);
-    s->sink->sample(s->sink->ctx, ev, t);
 }
 
 static bool counted(const struct source_cpu *s, const struct sa_ev *ev)
@@ -173,6 +177,7 @@ static void add_cpu(struct source_cpu *s, uint32_t cpu, struct source_account *r
     ret->jitter += d.jitter;
     ret->busy_ns += d.busy;
     ret->idle_ns += d.idle;
+    d.filtered += s->filtered[cpu];
     ret->filtered_ns += d.filtered;
     ret->weight_ns += s->got[cpu];
     ret->missed_idle.n += n_idle;
@@ -216,6 +221,7 @@ void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account 
     memcpy(ret->stop, s->stop, sizeof ret->stop);
     memset(s->stop, 0, sizeof s->stop);
     memset(s->got, 0, s->n_cpu * sizeof *s->got);
+    memset(s->filtered, 0, s->n_cpu * sizeof *s->filtered);
     memcpy(s->at0, s->now, s->n_cpu * sizeof *s->at0);
     memcpy(s->stat0, s->stat, s->n_cpu * sizeof *s->stat0);
     s->period_changed = false;
@@ -271,6 +277,7 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
     s->now = xcalloc(s->n_cpu, sizeof *s->now);
     s->at0 = xcalloc(s->n_cpu, sizeof *s->at0);
     s->got = xcalloc(s->n_cpu, sizeof *s->got);
+    s->filtered = xcalloc(s->n_cpu, sizeof *s->filtered);
     s->stat = xcalloc(s->n_cpu, sizeof *s->stat);
     s->stat0 = xcalloc(s->n_cpu, sizeof *s->stat0);
     s->carry = xcalloc(s->n_cpu, sizeof *s->carry);
@@ -289,6 +296,7 @@ struct source_cpu *source_cpu_close(struct source_cpu *s)
     free(s->now);
     free(s->at0);
     free(s->got);
+    free(s->filtered);
     free(s->stat);
     free(s->stat0);
     free(s->carry);

@@ -9,7 +9,6 @@
 #define NO_ROW      UINT32_MAX
 #define SPARE_ROWS  4096 /* for [no stack: table_full] of single threads */
 #define TEXTS_CAP   ((size_t)64 << 20)
-#define USER_LABELS 8
 
 struct stackagg {
     struct stackagg_window *w;
@@ -61,55 +60,13 @@ struct stackagg *stackagg_free(struct stackagg *a)
 
 /* ---- who ----------------------------------------------------------------------------------- */
 
-static void add_label(struct stackagg *a, struct stackagg_who *who, struct str name,
-                      struct str value)
+static struct label *copy_labels(struct arena *t, const struct label *l, uint32_t n)
 {
-    if (name.n == 0 || value.n == 0 || who->n_label == STACKAGG_LABELS)
-        return;
-    for (uint32_t i = 0; i < who->n_label; i++) {
-        if (str_eq(who->label[i].name, name))
-            return; /* the first one counts */
-    }
-    who->label[who->n_label++] =
-        (struct stackagg_label){arena_str(&a->w->texts, name), arena_str(&a->w->texts, value)};
-}
+    struct label *c = arena_array(t, struct label, n ? n : 1);
 
-static struct str env_of(const struct proc *p, struct str name)
-{
-    for (uint32_t i = 0; i < p->n_env; i++) {
-        if (str_eq(p->env[i].name, name))
-            return p->env[i].value;
-    }
-    return (struct str){NULL, 0};
-}
-
-/* "k=v,k=v": what the user wants to see it by. */
-static void add_user_labels(struct stackagg *a, struct stackagg_who *who, struct str list)
-{
-    for (uint32_t n = 0; list.n && n < USER_LABELS; n++) {
-        size_t comma = str_find(list, ',');
-        struct str item = str_to(list, comma);
-        size_t eq = str_find(item, '=');
-
-        if (eq != SIZE_MAX)
-            add_label(a, who, str_to(item, eq), str_from(item, eq + 1));
-        list = str_from(list, comma == SIZE_MAX ? list.n : comma + 1);
-    }
-}
-
-static void set_labels(struct stackagg *a, struct stackagg_who *who, const struct proc *p)
-{
-    struct str job = env_of(p, STR("JOB_NAME"));
-
-    who->label = arena_array(&a->w->texts, struct stackagg_label, STACKAGG_LABELS);
-    if (!who->label)
-        return;
-    add_label(a, who, STR("service"), p->service.n ? p->service : STR("unknown"));
-    add_label(a, who, STR("container"), p->container);
-    add_label(a, who, STR("version"), env_of(p, STR("STRATA_VERSION")));
-    add_label(a, who, STR("rank"), env_of(p, STR("RANK")));
-    add_label(a, who, STR("job"), job.n ? job : env_of(p, STR("SLURM_JOB_ID")));
-    add_user_labels(a, who, env_of(p, STR("STRATA_LABELS")));
+    for (uint32_t i = 0; c && i < n; i++)
+        c[i] = (struct label){arena_str(t, l[i].name), arena_str(t, l[i].value)};
+    return c;
 }
 
 static void set_who(struct stackagg *a, struct stackagg_who *who, const struct proc *p)
@@ -125,11 +82,14 @@ static void set_who(struct stackagg *a, struct stackagg_who *who, const struct p
                                  .comm = arena_str(t, p->comm),
                                  .cgroup = arena_str(t, p->cgroup),
                                  .container = arena_str(t, p->container)};
-    who->env = arena_array(t, struct stackagg_label, p->n_env ? p->n_env : 1);
-    for (uint32_t i = 0; who->env && i < p->n_env; i++)
-        who->env[who->n_env++] =
-            (struct stackagg_label){arena_str(t, p->env[i].name), arena_str(t, p->env[i].value)};
-    set_labels(a, who, p);
+    who->env = arena_array(t, struct label, p->n_env ? p->n_env : 1);
+    for (uint32_t i = 0; who->env && i < p->n_env; i++) {
+        if (!p->env[i].local)
+            who->env[who->n_env++] =
+                (struct label){arena_str(t, p->env[i].name), arena_str(t, p->env[i].value)};
+    }
+    who->label = copy_labels(t, p->label, p->n_label);
+    who->n_label = who->label ? p->n_label : 0;
 }
 
 static void set_unknown(struct stackagg *a, struct stackagg_who *who, const struct sa_ev *ev,
@@ -140,8 +100,13 @@ static void set_unknown(struct stackagg *a, struct stackagg_who *who, const stru
                      .flags = TARGET_UNSEEN,
                      .comm = {ev->comm, strnlen(ev->comm, sizeof ev->comm)}};
 
+    struct labels_counts counts = {}; /* of a thread's name: not worth a metric */
+    struct str comm = labels_value(p.comm, &a->w->texts, &counts);
+    struct label service = {STR("service"), comm.n ? comm : STR("unknown")};
+
     memcpy(p.key.host, host, sizeof p.key.host);
-    p.service = p.comm;
+    p.label = &service;
+    p.n_label = 1;
     set_who(a, who, &p);
 }
 

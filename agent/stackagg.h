@@ -29,11 +29,6 @@ enum {
     STACKAGG_TABLE_FULL = SA_S_N
 };
 
-struct stackagg_label {
-    struct str name, value;
-};
-#define STACKAGG_LABELS 16
-
 /* A process as it was when the sample was added: an exec in the window makes a second one. */
 struct stackagg_who {
     uint64_t serial; /* of struct proc; of an unknown process 2^63 + pid */
@@ -41,8 +36,8 @@ struct stackagg_who {
     uint32_t host_pid, flags;
     struct str exe, cmdline, comm, cgroup, container;
     uint32_t n_env, n_label;
-    struct stackagg_label *env;
-    struct stackagg_label *label; /* service first */
+    struct label *env;
+    struct label *label; /* service first */
 };
 
 struct stackagg_row {

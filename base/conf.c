@@ -233,6 +233,16 @@ static int set_named(const struct conf *c, const char *where, struct str section
             return err_set(err, r, "%s%s.%s: %s", where, o->section, o->key, why.msg);
         return 0;
     }
+    if (!section_known && c->more) {
+        const struct conf_pair pair = {section, key, value};
+
+        r = c->more(c->more_ctx, where, &pair, &why);
+        if (r < 0)
+            return err_set(err, r, "%s[%.*s] %.*s: %s", where, STR_ARG(str_to(section, 60)),
+                           STR_ARG(str_to(key, 60)), why.msg);
+        if (r == 0)
+            return 0;
+    }
     if (!section_known)
         return err_set(err, -EINVAL, "%sunknown section [%.*s]", where,
                        STR_ARG(str_to(section, 60)));
@@ -315,6 +325,12 @@ static int on_value(void *ctx, const char *section, const char *name, const char
     if (rd->r < 0)
         return 0;
     place(rd, where, sizeof where);
+    if (strlen(section) > CONF_NAME_MAX || strlen(name) > CONF_NAME_MAX) {
+        /* the parser cuts a byte later, without a word */
+        rd->r = err_set(rd->err, -EINVAL, "%sname of section or key: at most %d bytes", where,
+                        CONF_NAME_MAX);
+        return 0;
+    }
     r = set_named(rd->c, where, str_c(section), str_c(name), str_c(value), rd->err);
     if (r < 0)
         rd->r = r;

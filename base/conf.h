@@ -43,12 +43,24 @@ struct conf_opt {
     const char *text; /* one line */
 };
 
+struct conf_pair {
+    struct str section, key, value;
+};
+
 struct conf {
     const char *program;
     const struct conf_opt *opt;
     size_t n_opt;
     void *target;
+    /* Asked about sections that the table does not have, such as [rule NAME]. May be NULL.
+     * Texts are borrowed; where: "FILE:LINE: ", or "" of the command line. 0, CONF_NOT_MINE, or a
+     * negative errno with what is wrong in err. */
+    int (*more)(void *ctx, const char *where, const struct conf_pair *pair, struct err *err);
+    void *more_ctx;
 };
+#define CONF_NOT_MINE 1
+/* Longer names of sections and keys are refused. */
+#define CONF_NAME_MAX 48
 
 /* Set every field to its default. Defaults that do not parse are bugs: assert. */
 void conf_defaults(const struct conf *c);

@@ -101,7 +101,7 @@ static bool warming(struct tool *x, const struct sa_ev *ev)
     return true;
 }
 
-static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
+static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 {
     struct tool *x = ctx;
 
@@ -136,6 +136,7 @@ static void on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
             print_stack(ev);
         }
     }
+    return true;
 }
 
 static void on_event(void *ctx, const struct perfmap_event *e)

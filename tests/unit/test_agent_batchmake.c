@@ -111,6 +111,7 @@ static int set_up(void **state)
         .agent = {9},
         .boot = {8},
         .hostname = STR("box"),
+        .labels = STR("site=lab"),
         .version = STR("1.2"),
         .names = {.cache = 1 << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"}};
 
@@ -269,9 +270,11 @@ static void native_name(void **state)
 
 static void labels_and_targets(void **state)
 {
-    const struct procread_env env[] = {{STR("STRATA_VERSION"), STR("abc")},
-                                       {STR("STRATA_LABELS"), STR("team=x,service=evil,bad")},
-                                       {STR("RANK"), STR("3")}};
+    const struct environ_var env[] = {{STR("STRATA_VERSION"), STR("abc"), false},
+                                      {STR("SECRET"), STR("x"), true}, /* stays here */
+                                      {STR("RANK"), STR("3"), false}};
+    struct label as_app[] = {{STR("service"), STR("app")}, {STR("rank"), STR("3")}};
+    struct label as_new[] = {{STR("service"), STR("new")}};
     struct stackagg_window *w[1];
     struct batchmake_metric metric[] = {
         {"process_cpu", "nanoseconds", true, 1, {T0 + NS_PER_S}, 5},
@@ -285,23 +288,24 @@ static void labels_and_targets(void **state)
     (void)state;
     p.env = env;
     p.n_env = 3;
+    p.label = as_app;
+    p.n_label = 2;
     add(&p, SA_S_END, NULL, 0, 0, T0);
     p.facts = 2; /* exec: another name, the same life */
     p.exe = STR("/opt/new");
-    p.service = STR("new");
+    p.label = as_new;
+    p.n_label = 1;
     add(&p, SA_S_END, NULL, 0, 0, T0);
     w[0] = window(0, 2);
     make(&job, 1);
     assert_int_equal(decoded.n_target, 2);
     assert_str(decoded.str[decoded.target[1].exe], STR("/opt/new"));
-    assert_int_equal(decoded.target[1].env.n, 3);
+    assert_int_equal(decoded.target[1].env.n, 2);
     assert_int_equal(decoded.target[1].key.pid, 5);
     assert_int_equal(decoded.target[1].host_pid, 50);
     assert_str(label(decoded.stream[0].rows.labels[0], STR("service")), STR("app"));
     assert_str(label(decoded.stream[0].rows.labels[1], STR("service")), STR("new"));
-    assert_str(label(decoded.stream[0].rows.labels[0], STR("team")), STR("x"));
     assert_str(label(decoded.stream[0].rows.labels[0], STR("rank")), STR("3"));
-    assert_str(label(decoded.stream[0].rows.labels[0], STR("version")), STR("abc"));
     assert_int_equal(decoded.n_metric, 2);
     assert_int_equal(decoded.metric[0].target, 1);
     assert_int_equal(decoded.metric[0].inum[0], 5);
@@ -309,6 +313,8 @@ static void labels_and_targets(void **state)
     assert_str(decoded.str[decoded.event[0].kind], STR("restart"));
     assert_str(decoded.str[decoded.label.pair[1]], STR("box"));
     assert_str(decoded.str[decoded.label.pair[3]], STR("agent"));
+    assert_int_equal(decoded.label.n, 3);
+    assert_str(decoded.str[decoded.label.pair[5]], STR("lab"));
     stackagg_window_free(w[0]);
 }
 

@@ -386,7 +386,12 @@ static void many_services(void **state)
     (void)state;
     for (uint32_t i = 0; i < 5; i++) {
         make(90 + i, 200, env[i], strlen(env[i]) + 1);
-        assert_str(proc_find_at(t, 90 + i, now, now)->service, str_c(want[i]));
+        struct proc *p = proc_find_at(t, 90 + i, now, now);
+
+        assert_str(p->service, str_c(i == 3 ? "d" : want[i])); /* nothing was seen of it yet */
+        proc_seen(t, p, 0);
+        assert_str(p->service, str_c(want[i]));
+        assert_str(p->label[0].value, str_c(want[i]));
     }
 }
 

@@ -95,20 +95,23 @@ static void services(void **state)
 static void own_facts(void **state)
 {
     struct procread_identity id;
+    struct environ_want want;
+    const struct procread_opts o = {.cmdline = PROCREAD_CMDLINE_MASKED, .want = &want};
     struct procread_facts f;
     struct err err = {};
     struct arena a;
 
     (void)state;
+    environ_init(&want);
     arena_init(&a, 1 << 20);
     assert_ok(procread_identity("/proc", (uint32_t)getpid(), &id, &err), &err);
     assert_true(id.pidns > 0 && id.start_ticks > 0 && id.pid > 0 && id.threads == 1);
     assert_false(id.kthread);
-    assert_ok(procread_facts("/proc", (uint32_t)getpid(), PROCREAD_CMDLINE_MASKED, &a, &f, &err),
+    assert_ok(procread_facts("/proc", (uint32_t)getpid(), &o, &a, &f, &err),
               &err);
     assert_str(str_basename(f.exe), STR("test_agent_procread"));
     assert_true(f.cmdline.n > 0 && f.service.n > 0);
-    assert_int_equal(procread_facts("/proc", 0x7ffffff0, PROCREAD_CMDLINE_OFF, &a, &f, NULL), -2);
+    assert_int_equal(procread_facts("/proc", 0x7ffffff0, &o, &a, &f, NULL), -2);
     arena_deinit(&a);
 }
 

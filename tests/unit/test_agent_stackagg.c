@@ -27,10 +27,13 @@ static struct sa_ev *record(uint32_t tid, const uint64_t *w, uint16_t nk, uint16
     return e;
 }
 
+static struct label app_label[] = {{STR("service"), STR("app")}};
 static struct proc app = {.tgid = 50,
                           .serial = 1,
                           .facts = 1,
                           .service = STR("app"),
+                          .n_label = 1,
+                          .label = app_label,
                           .key = {.pidns = 1, .pid = 50, .start = {5}}};
 
 static void add(struct stackagg *a, struct sa_ev *e, int64_t t, const struct proc *p)

@@ -24,7 +24,23 @@ static const struct conf_opt opts[] = {
     {"b", "age", CONF_DURATION, offsetof(struct settings, age), "7d", 1000000000,
      INT64_C(864000000000000), "an age"},
 };
-static const struct conf conf = {"test", opts, sizeof opts / sizeof opts[0], &s};
+static char seen[200];
+
+/* Sections that the table does not have. */
+static int more(void *ctx, const char *where, const struct conf_pair *p, struct err *err)
+{
+    (void)ctx;
+    if (!str_starts(p->section, STR("rule ")))
+        return CONF_NOT_MINE;
+    if (str_eq(p->value, STR("bad")))
+        return err_set(err, -EINVAL, "no such colour");
+    snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s%.*s|%.*s|%.*s;",
+             where[0] ? "f " : "o ", STR_ARG(p->section), STR_ARG(p->key), STR_ARG(p->value));
+    return 0;
+}
+
+static const struct conf conf = {
+    .program = "test", .opt = opts, .n_opt = sizeof opts / sizeof opts[0], .target = &s, .more = more};
 
 static int setup(void **state)
 {
@@ -68,6 +84,27 @@ static void defaults(void **state)
     assert_int_equal(s.percent, 0);
     assert_int_equal(s.size, 1 << 20);
     assert_int_equal(s.age, INT64_C(7) * 86400 * 1000000000);
+}
+
+static void other_sections(void **state)
+{
+    struct err err = {};
+
+    (void)state;
+    seen[0] = 0;
+    assert_ok(read_text("[rule x]\na.b = 1 = 2\n[b]\nn=4\n[rule y]\nc = *\n", &err), &err);
+    assert_ok(conf_set(&conf, STR("rule x.label.k=$1"), &err), &err);
+    assert_string_equal(seen, "f rule x|a.b|1 = 2;f rule y|c|*;o rule x|label.k|$1;");
+    assert_int_equal(s.n, 4);
+    assert_int_equal(read_text("\n[rule x]\na = bad\n", &err), -EINVAL);
+    assert_non_null(strstr(err.msg, ":3: [rule x] a: no such colour"));
+    err = (struct err){};
+    assert_int_equal(read_text("[nothing]\na = 1\n", &err), -EINVAL);
+    assert_non_null(strstr(err.msg, ":2: unknown section [nothing]"));
+    err = (struct err){};
+    assert_int_equal(read_text("[rule 5678901234567890123456789012345678901234567890]\na=1\n", &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.msg, "at most 48 bytes"));
 }
 
 static void file_is_read(void **state)
@@ -187,7 +224,8 @@ static void help_and_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(defaults),      TEST(file_is_read), TEST(refusals_name_the_place), TEST(no_file),
+        TEST(defaults),      TEST(file_is_read),
+        TEST(other_sections), TEST(refusals_name_the_place), TEST(no_file),
         TEST(nul_in_a_line), TEST(assignments),  TEST(help_and_table),
     };
 

@@ -35,8 +35,8 @@ static void put_identity(FILE *to, const struct procread_identity *id, uint32_t 
         memset(key.host, 0, sizeof key.host);
     (void)fprintf(to, "%-16s %016" PRIx64 "%s\n", "target", target_id(&key),
                   kept ? "" : "    (the boot time is not kept: it may move)");
-    (void)fprintf(to, "%-16s %u on the host, %" PRIu64 " in pid namespace %" PRIu64 "\n", "pid", pid,
-                  id->pid, id->pidns);
+    (void)fprintf(to, "%-16s %u on the host, %" PRIu64 " in pid namespace %" PRIu64 "\n", "pid",
+                  pid, id->pid, id->pidns);
     (void)fprintf(to, "%-16s %" PRId64 " ns since 1970\n", "start", key.start.v);
 }
 

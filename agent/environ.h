@@ -18,7 +18,8 @@
 #define ENVIRON_VALUE 256
 #define ENVIRON_MAX   48
 
-/* STRATA_SERVICE, STRATA_VERSION, STRATA_LABELS and HOSTNAME are always read; HOSTNAME stays here. */
+/* STRATA_SERVICE, STRATA_VERSION, STRATA_LABELS and HOSTNAME are always read; HOSTNAME stays here.
+ */
 #define ENVIRON_DEFAULT                                                                            \
     "RANK,LOCAL_RANK,WORLD_SIZE,SLURM_JOB_ID,SLURM_PROCID,JOB_NAME,POD_NAME,CUDA_VISIBLE_DEVICES"
 

@@ -21,7 +21,7 @@ struct part {
 };
 
 struct capture {
-    bool gap;      /* the run before part, else so many bytes at an offset in it */
+    bool gap; /* the run before part, else so many bytes at an offset in it */
     uint32_t part, at, n;
 };
 

@@ -10,9 +10,9 @@
 /*
  * Patterns over strangers' texts: "*" any bytes, "?" one byte, "\" makes the next one plain; the
  * whole text must match. Each run of "*" and "?" is a capture; a run with a "*" takes as little as
- * it can, the last one the rest. Time is linear in the text whatever both contain: the parts between
- * the stars are found from left to right, each byte of the text costs at most GLOB_MAX / 64 steps,
- * and nothing is tried twice.
+ * it can, the last one the rest. Time is linear in the text whatever both contain: the parts
+ * between the stars are found from left to right, each byte of the text costs at most GLOB_MAX / 64
+ * steps, and nothing is tried twice.
  */
 #define GLOB_MAX      256 /* bytes of a pattern */
 #define GLOB_CAPTURES 9

@@ -134,8 +134,9 @@ bool labels_next(struct str *list, struct label *ret)
         *list = str_from(*list, comma == SIZE_MAX ? list->n : comma + 1);
         if (item.n == 0)
             continue;
-        *ret = eq == SIZE_MAX ? (struct label){{NULL, 0}, item}
-                              : (struct label){trim(str_to(item, eq)), trim(str_from(item, eq + 1))};
+        *ret = eq == SIZE_MAX
+                   ? (struct label){{NULL, 0}, item}
+                   : (struct label){trim(str_to(item, eq)), trim(str_from(item, eq + 1))};
         return true;
     }
     return false;

@@ -39,7 +39,7 @@ enum {
 struct args {
     struct agent_conf conf;
     const char *config, *state_dir, *status_file, *verb;
-    uint64_t pid; /* of check --pid; 0: none */
+    uint64_t pid;       /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
 };

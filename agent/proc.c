@@ -700,8 +700,8 @@ void proc_tick(struct proc_table *t, int64_t now)
         e->has_work = false;
         if (!e->p.dead)
             do_work(t, e, now, &reads);
-        if (!e->p.dead && (e->need_identity || e->need_facts || e->need_check || e->rescan_due ||
-                           e->facts_due))
+        if (!e->p.dead &&
+            (e->need_identity || e->need_facts || e->need_check || e->rescan_due || e->facts_due))
             put_work(t, e);
     }
     while (t->dead && now - t->dead->died >= PROC_LINGER_NS && !t->dead->dirty)

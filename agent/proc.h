@@ -36,10 +36,10 @@ struct proc {
     const struct environ_var *env; /* of the allow-list */
     struct label *label;           /* service first; see who.h */
     bool admitted;                 /* private */
-    bool dropped;                  /* by a rule or [select]: its time is filtered, nothing is sent */
-    uint64_t cgroup_id;            /* of its last record; 0: none yet */
+    bool dropped;       /* by a rule or [select]: its time is filtered, nothing is sent */
+    uint64_t cgroup_id; /* of its last record; 0: none yet */
     struct str masked, own_service; /* command line for rules; service before them */
-    int64_t profiled_ns; /* for its user: weight seen so far */
+    int64_t profiled_ns;            /* for its user: weight seen so far */
 };
 
 struct proc_table;
@@ -50,9 +50,9 @@ struct proc_conf {
     real_ns boot;     /* procread_boot_time() */
     int64_t tick_ns;  /* of start times in stat: 10 ms with the usual CLK_TCK of 100 */
     enum procread_cmdline cmdline;
-    uint32_t max_services;            /* 0: 500; further ones become "other" */
-    const struct rules *rules;        /* NULL: none */
-    const struct environ_want *want;  /* NULL: what environ_init() names */
+    uint32_t max_services;           /* 0: 500; further ones become "other" */
+    const struct rules *rules;       /* NULL: none */
+    const struct environ_want *want; /* NULL: what environ_init() names */
 };
 
 struct proc_stats {

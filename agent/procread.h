@@ -66,8 +66,8 @@ struct procread_opts {
 
 /* errors: -ENOENT, -ESRCH the process is gone; the rest is best effort: a file that cannot be read
  * leaves its field empty */
-[[nodiscard]] int procread_facts(const char *proc, uint32_t pid,
-                                 const struct procread_opts *opts, struct arena *a, struct procread_facts *ret, struct err *err);
+[[nodiscard]] int procread_facts(const char *proc, uint32_t pid, const struct procread_opts *opts,
+                                 struct arena *a, struct procread_facts *ret, struct err *err);
 
 /* Who it is. pidns: inode of its pid namespace; pid: as seen in it. errors as above */
 struct procread_identity {

@@ -240,8 +240,8 @@ static int set_select(struct condition *c, uint32_t *n, const char *list, const 
 
         if (f != SERVICE && f != EXE && f != CGROUP)
             return err_set(err, -EINVAL,
-                           "select.%s: \"%.*s\": must be service=GLOB, exe=GLOB or cgroup=GLOB", key,
-                           STR_ARG(str_to(item.name, 40)));
+                           "select.%s: \"%.*s\": must be service=GLOB, exe=GLOB or cgroup=GLOB",
+                           key, STR_ARG(str_to(item.name, 40)));
         r = add_condition(c, n, SELECTS, f, (struct str){NULL, 0}, item.value, &why);
         if (r < 0)
             return err_set(err, r, "select.%s: %s", key, why.msg);
@@ -262,8 +262,9 @@ static int check_captures(const struct rule *u, const char *template, struct err
             continue;
         p++;
         if (*p != '$' && (uint32_t)(*p - '0') > u->n_capture)
-            return err_set(err, -EINVAL, "%s[rule %s]: $%c, but its conditions have %u runs of * or ?",
-                           u->where, u->name, *p, u->n_capture);
+            return err_set(err, -EINVAL,
+                           "%s[rule %s]: $%c, but its conditions have %u runs of * or ?", u->where,
+                           u->name, *p, u->n_capture);
     }
     return 0;
 }

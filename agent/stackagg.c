@@ -6,9 +6,9 @@
 
 #include "base/hash.h"
 
-#define NO_ROW      UINT32_MAX
-#define SPARE_ROWS  4096 /* for [no stack: table_full] of single threads */
-#define TEXTS_CAP   ((size_t)64 << 20)
+#define NO_ROW     UINT32_MAX
+#define SPARE_ROWS 4096 /* for [no stack: table_full] of single threads */
+#define TEXTS_CAP  ((size_t)64 << 20)
 
 struct stackagg {
     struct stackagg_window *w;

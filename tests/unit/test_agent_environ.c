@@ -41,8 +41,8 @@ static void allow_list(void **state)
     assert_str(environ_get(v, n, STR("SECRET")), STR(""));
     assert_str(environ_get(v, n, STR("WORLD_SIZE")), STR(""));
     for (uint32_t i = 0; i < n; i++)
-        assert_int_equal(v[i].local, str_eq(v[i].name, STR("TEAM")) ||
-                                         str_eq(v[i].name, STR("HOSTNAME")));
+        assert_int_equal(v[i].local,
+                         str_eq(v[i].name, STR("TEAM")) || str_eq(v[i].name, STR("HOSTNAME")));
     assert_int_equal(environ_allow(&w, STR("A=B"), &err), -EINVAL);
     assert_int_equal(environ_allow(&w, STR("A,,B"), &err), -EINVAL);
     for (unsigned i = 0; i < ENVIRON_MAX; i++) {

@@ -107,8 +107,7 @@ static void own_facts(void **state)
     assert_ok(procread_identity("/proc", (uint32_t)getpid(), &id, &err), &err);
     assert_true(id.pidns > 0 && id.start_ticks > 0 && id.pid > 0 && id.threads == 1);
     assert_false(id.kthread);
-    assert_ok(procread_facts("/proc", (uint32_t)getpid(), &o, &a, &f, &err),
-              &err);
+    assert_ok(procread_facts("/proc", (uint32_t)getpid(), &o, &a, &f, &err), &err);
     assert_str(str_basename(f.exe), STR("test_agent_procread"));
     assert_true(f.cmdline.n > 0 && f.service.n > 0);
     assert_int_equal(procread_facts("/proc", 0x7ffffff0, &o, &a, &f, NULL), -2);

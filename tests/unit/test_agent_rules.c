@@ -66,10 +66,9 @@ static void glob_table(void **state)
         assert_ok(glob_new(str_c(globs[i].pattern), &g, &err), &err);
         match = glob_match(g, str_c(globs[i].text), capture);
         for (uint32_t k = 0; k < glob_captures(g); k++)
-            snprintf(joined + strlen(joined), sizeof joined - strlen(joined), "%s%.*s", k ? "|" : "",
-                     STR_ARG(capture[k]));
-        if (match != (globs[i].capture != NULL) ||
-            (match && strcmp(joined, globs[i].capture) != 0))
+            snprintf(joined + strlen(joined), sizeof joined - strlen(joined), "%s%.*s",
+                     k ? "|" : "", STR_ARG(capture[k]));
+        if (match != (globs[i].capture != NULL) || (match && strcmp(joined, globs[i].capture) != 0))
             fail_msg("glob \"%s\" on \"%s\": %s \"%s\"", globs[i].pattern, globs[i].text,
                      match ? "match" : "none", joined);
         glob_free(g);
@@ -141,7 +140,7 @@ static void glob_hostile(void **state)
         double t;
 
         while (strlen(pattern) + strlen(part[i]) + 1 < GLOB_MAX)
-            strcat(pattern, part[i]); // NOLINT: a test's own constants
+            strcat(pattern, part[i]);   // NOLINT: a test's own constants
         pattern[strlen(pattern)] = 'b'; /* nowhere in the text */
         assert_ok(glob_new(str_c(pattern), &g, &err), &err);
         t = seconds();
@@ -230,8 +229,8 @@ static const struct {
     {"a.cgroup=/kubepods/pod*/*\na.label.pod=$1", "train|-|pod=1"},
     {"a.comm=*\na.service=new\nb.match.service=new\nb.label.seen=yes", "new|-|seen=yes"},
     {"a.match.exe=*\na.match.env.TEAM=v*\na.service=$2", "ision|-|"}, /* $ in the order written */
-    {"a.comm=train*\na.service=$1\nb.comm=*\nb.service=b", "b|-|"},  /* an empty name is none */
-    {"a.comm=train*\na.label.x=$1", "train|-|"},                       /* nor an empty label */
+    {"a.comm=train*\na.service=$1\nb.comm=*\nb.service=b", "b|-|"},   /* an empty name is none */
+    {"a.comm=train*\na.label.x=$1", "train|-|"},                      /* nor an empty label */
 };
 
 static void rules_table(void **state)
@@ -296,14 +295,15 @@ static void rules_refused(void **state)
     }
 }
 
-/* What a rule makes of hostile texts is a label that may leave, whatever the process calls itself. */
+/* What a rule makes of hostile texts is a label that may leave, whatever the process calls itself.
+ */
 static void rules_hostile(void **state)
 {
     static char big[(size_t)64 << 10];
-    const struct str text[] = {STR("a\nb"),          STR("\xff\xfe"), STR("a\x1b[31m"),
-                               STR("\xc3\xa9"),       STR("*****"),    {big, sizeof big},
-                               STR("\0\0"),           STR("$1$2"),     STR("a;b,c=d\"'")};
-    const char *want[] = {"a\\x0ab", "\\xff\\xfe", "a\\x1b[31m", "\xc3\xa9", "*****",
+    const struct str text[] = {STR("a\nb"),     STR("\xff\xfe"), STR("a\x1b[31m"),
+                               STR("\xc3\xa9"), STR("*****"),    {big, sizeof big},
+                               STR("\0\0"),     STR("$1$2"),     STR("a;b,c=d\"'")};
+    const char *want[] = {"a\\x0ab", "\\xff\\xfe", "a\\x1b[31m", "\xc3\xa9",  "*****",
                           NULL,      "\\x00\\x00", "$1$2",       "a;b,c=d\"'"};
     struct environ_want w;
     struct err err = {};
@@ -376,9 +376,9 @@ static void selected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(glob_table),   cmocka_unit_test(glob_random),
-        cmocka_unit_test(glob_hostile), cmocka_unit_test(glob_bad),
-        cmocka_unit_test(rules_table),  cmocka_unit_test(rules_refused),
+        cmocka_unit_test(glob_table),    cmocka_unit_test(glob_random),
+        cmocka_unit_test(glob_hostile),  cmocka_unit_test(glob_bad),
+        cmocka_unit_test(rules_table),   cmocka_unit_test(rules_refused),
         cmocka_unit_test(rules_hostile), cmocka_unit_test(selected)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

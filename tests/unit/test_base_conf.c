@@ -39,8 +39,11 @@ static int more(void *ctx, const char *where, const struct conf_pair *p, struct 
     return 0;
 }
 
-static const struct conf conf = {
-    .program = "test", .opt = opts, .n_opt = sizeof opts / sizeof opts[0], .target = &s, .more = more};
+static const struct conf conf = {.program = "test",
+                                 .opt = opts,
+                                 .n_opt = sizeof opts / sizeof opts[0],
+                                 .target = &s,
+                                 .more = more};
 
 static int setup(void **state)
 {
@@ -102,8 +105,8 @@ static void other_sections(void **state)
     assert_int_equal(read_text("[nothing]\na = 1\n", &err), -EINVAL);
     assert_non_null(strstr(err.msg, ":2: unknown section [nothing]"));
     err = (struct err){};
-    assert_int_equal(read_text("[rule 5678901234567890123456789012345678901234567890]\na=1\n", &err),
-                     -EINVAL);
+    assert_int_equal(
+        read_text("[rule 5678901234567890123456789012345678901234567890]\na=1\n", &err), -EINVAL);
     assert_non_null(strstr(err.msg, "at most 48 bytes"));
 }
 
@@ -224,9 +227,8 @@ static void help_and_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(defaults),      TEST(file_is_read),
-        TEST(other_sections), TEST(refusals_name_the_place), TEST(no_file),
-        TEST(nul_in_a_line), TEST(assignments),  TEST(help_and_table),
+        TEST(defaults), TEST(file_is_read),  TEST(other_sections), TEST(refusals_name_the_place),
+        TEST(no_file),  TEST(nul_in_a_line), TEST(assignments),    TEST(help_and_table),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

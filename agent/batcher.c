@@ -50,8 +50,11 @@ static void lose_locked(struct batcher *b, const struct stackagg_window *w) REQU
     const struct source_account *a = &w->account;
 
     if (b->lost.n == 0)
-        b->lost = (struct batchmake_dropped){
-            .why = LOSS_SPOOL_DROP, .first = 1, .covers = a->covers, .width = a->width};
+        b->lost = (struct batchmake_dropped){.type = PTYPE_CPU,
+                                             .why = LOSS_SPOOL_DROP,
+                                             .first = 1,
+                                             .covers = a->covers,
+                                             .width = a->width};
     b->lost.covers.t1 = a->covers.t1;
     b->lost.n += a->received;
     b->lost.weight += stackagg_weight(w);
@@ -165,11 +168,13 @@ static void make(struct batcher *b, const struct batcher_job *j)
                                 .n_metric = j->n_metric,
                                 .n_event = j->n_event,
                                 .dropped = dropped,
-                                .clock = j->clock};
+                                .clock = j->clock,
+                                .fold = batchfold_level(spool_level(b->spool))};
     struct made m = {};
 
     job.n_dropped = spool_take_dropped(b->spool, dropped, MAX_DROPPED);
     mutex_lock(&b->mu);
+    b->stats.fold = job.fold;
     if (b->lost.n) {
         b->lost.last = 0; /* no seq was given */
         dropped[job.n_dropped++] = b->lost;

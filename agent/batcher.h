@@ -29,6 +29,7 @@ struct batcher_job {
 struct batcher_stats {
     uint64_t batches, rows, splits, failed, windows_dropped;
     uint64_t busy_ns;
+    enum batchfold_level fold; /* of the last batch */
     struct names_stats names;
     uint32_t kernel_symbols;
     char kernel_state[96];

@@ -56,6 +56,7 @@ struct making {
     uint32_t kernel_bin;
     int64_t weight;
     uint64_t received;
+    uint32_t rows;
 };
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -313,33 +314,24 @@ static uint32_t target_of(struct making *k, const struct stackagg_who *who)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-struct columns {
-    real_ns *t;
-    uint32_t *node, *target, *tid, *thread, *labels;
-    uint64_t *count;
-    int64_t *value;
-    uint32_t n;
-    bool by_period; /* every value is count x period: no column */
-};
-
-static int columns_new(struct making *k, struct columns *c, size_t n, struct err *err)
+static int columns_new(struct making *k, struct batchfold_columns *c, size_t n, struct err *err)
 {
-    *c = (struct columns){.t = arena_array(&k->arena, real_ns, n),
-                          .node = arena_array(&k->arena, uint32_t, n),
-                          .target = arena_array(&k->arena, uint32_t, n),
-                          .tid = arena_array(&k->arena, uint32_t, n),
-                          .thread = arena_array(&k->arena, uint32_t, n),
-                          .labels = arena_array(&k->arena, uint32_t, n),
-                          .count = arena_array(&k->arena, uint64_t, n),
-                          .value = arena_array(&k->arena, int64_t, n),
-                          .by_period = true};
+    *c = (struct batchfold_columns){.t = arena_array(&k->arena, real_ns, n),
+                                    .node = arena_array(&k->arena, uint32_t, n),
+                                    .target = arena_array(&k->arena, uint32_t, n),
+                                    .tid = arena_array(&k->arena, uint32_t, n),
+                                    .thread = arena_array(&k->arena, uint32_t, n),
+                                    .labels = arena_array(&k->arena, uint32_t, n),
+                                    .count = arena_array(&k->arena, uint64_t, n),
+                                    .value = arena_array(&k->arena, int64_t, n),
+                                    .by_period = true};
     if (!c->t || !c->node || !c->target || !c->tid || !c->thread || !c->labels || !c->count ||
         !c->value)
         return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
     return 0;
 }
 
-static void add_rows(struct making *k, const struct stackagg_window *w, struct columns *c)
+static void add_rows(struct making *k, const struct stackagg_window *w, struct batchfold_columns *c)
 {
     uint32_t *target = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
     uint32_t *labels = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
@@ -406,7 +398,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     struct source_account sum = {};
     struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 4);
     struct batch_stream st = {};
-    struct columns c;
+    struct batchfold_columns c;
     size_t n = 0;
 
     for (uint32_t i = from; i < to; i++)
@@ -428,6 +420,8 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     }
     if (!lost || c.n != n)
         return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
+    batchfold(&c, first->covers.t0, k->job->fold);
+    k->rows += c.n;
     st = (struct batch_stream){
         .type = PTYPE_CPU,
         .kind = KIND_SUM,
@@ -480,8 +474,8 @@ static int add_dropped(struct making *k, struct err *err)
     for (uint32_t i = 0; i < k->job->n_dropped; i++) {
         const struct batchmake_dropped *d = &k->job->dropped[i];
         struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 1);
-        struct batch_stream st = {.type = PTYPE_CPU,
-                                  .kind = KIND_SUM,
+        struct batch_stream st = {.type = d->type,
+                                  .kind = ptype_builtin((ptype_id)d->type)->kind,
                                   .width = d->width ? d->width : 1,
                                   .covers = d->covers,
                                   .state = SOURCE_OK,
@@ -637,8 +631,7 @@ static void sum_up(const struct making *k, struct batchmake_info *info)
     info->weight = k->weight;
     info->nodes = k->node.n - 1;
     info->targets = k->target.n - 1;
-    for (uint32_t i = 0; i < job->n_window; i++)
-        info->rows += job->window[i]->n_row;
+    info->rows = k->rows;
     if (job->n_window) {
         info->width = job->window[0]->account.width;
         info->covers.t0 = job->window[0]->account.covers.t0;

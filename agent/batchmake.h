@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "agent/batchfold.h"
 #include "agent/names.h"
 #include "agent/stackagg.h"
 #include "base/buf.h"
@@ -43,8 +44,9 @@ struct batchmake_dropped {
     uint64_t first, last; /* seq */
     struct interval covers;
     uint64_t n;     /* observations */
-    int64_t weight; /* ns of cpu */
+    int64_t weight; /* in the type's unit */
     uint32_t width;
+    uint32_t type; /* profile type */
 };
 
 struct batchmake_job {
@@ -54,6 +56,7 @@ struct batchmake_job {
     const struct batchmake_event *event;
     const struct batchmake_dropped *dropped;
     struct batch_clock clock;
+    enum batchfold_level fold;
 };
 
 /* What stands in the batch, for counting and for what is said of it if it is given up. */

@@ -29,7 +29,6 @@
 #define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
 #define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
 #define FIRST_NS   (400 * NS_PER_MS)
-#define STEP_NS    (10 * NS_PER_MS)
 #define CUT_ROWS   (UINT32_C(1) << 18)
 #define CUT_WORDS  (UINT64_C(6) << 20) /* about 8 MiB on the wire */
 
@@ -142,26 +141,31 @@ static void count(struct collector *c, const struct stackagg_window *w)
     }
 }
 
-/* A step of the wall clock: times on both sides of it are of different clocks. */
+/* Times on both sides of a step of the wall clock are of different clocks; a suspend is a gap, for
+ * the window began when the machine woke. Both end the batch. */
 static void watch_clock(struct collector *c)
 {
-    struct clock_pair p = clock_pair_take(9);
-    int64_t offset = p.real.v - p.mono.v, by = offset - c->real_minus_mono;
+    struct clock_change by = clock_watch_look(&c->clocks);
 
-    c->real_minus_mono = offset;
-    if (by > -STEP_NS && by < STEP_NS)
-        return;
-    c->stats.clock_steps++;
-    c->stepped = true;
-    collector_event(c, "clock_step", "by_ns=%lld", (long long)by);
-    log_event(LOG_WARN, "clock_step", LOG_I("by_ns", by));
+    if (by.step_ns) {
+        c->stats.clock_steps++;
+        c->stepped = true;
+        collector_event(c, "clock_step", "by_ns=%lld", (long long)by.step_ns);
+        log_event(LOG_WARN, "clock_step", LOG_I("by_ns", by.step_ns));
+    }
+    if (by.suspended_ns > 0) {
+        c->stats.suspends++;
+        c->stepped = true;
+        collector_event(c, "suspend", "dur_ns=%lld", (long long)by.suspended_ns);
+        log_event(LOG_INFO, "suspend", LOG_I("dur_ns", by.suspended_ns));
+    }
 }
 
 static void close_window(struct collector *c)
 {
     struct source_account a;
     struct stackagg_window *w;
-    real_ns now = real_now(), t1 = now;
+    real_ns now = clock_real(), t1 = now;
     int64_t late = now.v - c->next_window.v;
 
     if (late >= 0 && late < LATE_NS)
@@ -212,7 +216,7 @@ static bool cut_due(const struct collector *c)
 
 static void cut(struct collector *c)
 {
-    struct clock_pair p = clock_pair_take(9);
+    struct clock_pair p = clock_pair_now();
     struct batcher_job j = {.n_window = c->n_window,
                             .n_event = c->n_event,
                             .clock = {.sent = p.real,
@@ -302,13 +306,13 @@ static int wait_turn(struct collector *c, struct err *err)
 static int turn(struct collector *c, struct err *err)
 {
     TRY(drain(c, err));
-    if (real_now().v >= c->next_window.v || c->stopping ||
+    if (clock_real().v >= c->next_window.v || c->stopping ||
         stackagg_words(c->fold) > STACKAGG_WORDS / 2) {
         close_window(c);
         if (cut_due(c))
             cut(c);
         collector_write_status(c, c->stopping ? "stopping" : "running");
-    } else if (c->next_window.v - real_now().v > 2 * WINDOW_NS) {
+    } else if (c->next_window.v - clock_real().v > 2 * WINDOW_NS) {
         close_window(c); /* the wall clock was set back */
     }
     return 0;
@@ -382,7 +386,6 @@ static int open_parts(struct collector *c, struct err *err)
 int collector_open(struct collector **ret, const struct collector_conf *conf, struct err *err)
 {
     struct collector *c = xcalloc(1, sizeof *c);
-    struct clock_pair p = clock_pair_take(9);
     int r;
 
     c->conf = *conf;
@@ -390,14 +393,14 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     c->sink = (struct source_sink){.sample = on_sample, .ctx = c};
     c->fold = stackagg_new();
     c->now = c->started = mono_now().v;
-    c->real_minus_mono = p.real.v - p.mono.v;
+    clock_watch_begin(&c->clocks);
     r = open_parts(c, err);
     if (r < 0) {
         collector_close(c);
         return r;
     }
     c->started = mono_now().v;
-    c->next_window.v = real_now().v / WINDOW_NS * WINDOW_NS + WINDOW_NS;
+    c->next_window.v = clock_real().v / WINDOW_NS * WINDOW_NS + WINDOW_NS;
     collector_event(c, "restart", "version=%s period_ns=%lld", STRATA_VERSION,
                     (long long)conf->conf->period_ns);
     collector_event(c, "state", "source=cpu state=ok");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "agent/clock.h"
 #include "agent/collector.h"
 #include "agent/source_cpu.h"
 #include "agent/stackagg.h"
@@ -24,7 +25,7 @@ struct collector {
     real_ns next_window;
     int64_t started; /* CLOCK_MONOTONIC */
     int64_t polled_cpus, swept;
-    int64_t real_minus_mono; /* to see a step of the wall clock */
+    struct clock_watch clocks;
     bool stepped;
     struct stackagg_window *window[COLLECTOR_MAX_WINDOWS];
     uint32_t n_window;

@@ -23,7 +23,7 @@ void collector_event(struct collector *c, const char *kind, const char *fmt, ...
     if (c->n_event == COLLECTOR_MAX_EVENTS)
         return;
     e = &c->event[c->n_event++];
-    *e = (struct batchmake_event){.t = real_now(), .kind = kind};
+    *e = (struct batchmake_event){.t = clock_real(), .kind = kind};
     va_start(ap, fmt);
     (void)vsnprintf(e->text, sizeof e->text, fmt,
                     ap); // NOLINT(clang-analyzer-valist.Uninitialized)
@@ -146,7 +146,7 @@ static void put_sender(struct figures *f, const struct collector *c)
     static const char *const drop[SPOOL_DROP_N] = {
         "agent_dropped_spool_full", "agent_dropped_too_old",      "agent_dropped_bad_request",
         "agent_dropped_too_large",  "agent_dropped_seq_conflict", "agent_dropped_seq_too_old",
-        "agent_dropped_internal"};
+        "agent_dropped_internal",   "agent_dropped_damaged"};
     struct batcher_stats b;
     struct spool_stats s;
     struct upload_stats u;
@@ -164,6 +164,7 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_kernel_symbols", "count", false, b.kernel_symbols);
     spool_get_stats(c->conf.spool, &s);
     put(f, "agent_batches_produced", "count", true, s.produced);
+    put(f, "agent_batches_inherited", "count", true, s.inherited);
     put(f, "agent_batches_sent", "count", true, s.sent);
     put(f, "agent_batches_duplicate", "count", true, s.duplicate);
     put(f, "agent_batches_spooled", "count", false, s.spooled);

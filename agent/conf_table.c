@@ -49,8 +49,10 @@ const struct conf_opt agent_opts[] = {
     {"select", "exclude", CONF_STR, AT(exclude), "", 0, 0,
      "leave out what matches, as include; its time is counted as filtered"},
 
-    {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "32MiB", K(64), G(4),
-     "memory for batches that wait for the server; beyond it the oldest are dropped, and counted"},
+    {"spool", "dir", CONF_STR, AT(spool_dir), "", 0, 0,
+     "directory, mode 0700, of batches that wait; empty: spool in the state directory"},
+    {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "1GiB", K(64), G(1024),
+     "room for batches that wait for the server; beyond it the oldest are dropped, and counted"},
     {"spool", "max_age", CONF_DURATION, AT(spool_max_age_ns), "24h", SEC(1), SEC(604800),
      "older batches are dropped, and counted"},
 };

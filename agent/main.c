@@ -255,6 +255,21 @@ struct running {
     struct buf token;
 };
 
+static struct spool *new_spool(const struct running *r, const struct agent_conf *c)
+{
+    char dir[4200] = "";
+    struct spool_conf sc = {.dir = dir, .cap = c->spool_max_bytes, .max_age = c->spool_max_age_ns};
+
+    memcpy(sc.boot, r->ids.boot, 16);
+    if (c->spool_dir[0])
+        (void)snprintf(dir, sizeof dir, "%.4096s", c->spool_dir);
+    else if (r->ids.dir_ok)
+        (void)snprintf(dir, sizeof dir, "%.4096s/spool", args.state_dir);
+    else
+        sc.no_dir = r->ids.why;
+    return spool_new(&sc);
+}
+
 static int start_sender(struct running *r, int64_t interval, struct err *err)
 {
     const struct agent_conf *c = &args.conf;
@@ -277,7 +292,7 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
         TRY(ids_token(c->token_file, &r->token, err));
         uc.token = r->token.p;
     }
-    r->spool = spool_new(c->spool_max_bytes, c->spool_max_age_ns);
+    r->spool = new_spool(r, c);
     TRY(upload_start(&uc, r->spool, &r->upload, err));
     return batcher_start(&bc, r->spool, &r->batcher, err);
 }
@@ -311,7 +326,9 @@ static void stop(struct running *r)
     if (r->spool) {
         spool_get_stats(r->spool, &st);
         if (st.spooled)
-            log_event(LOG_WARN, "stopped", LOG_U("batches_not_sent", st.spooled));
+            log_event(st.memory_batches ? LOG_WARN : LOG_INFO, "stopped",
+                      LOG_U("batches_spooled", st.spooled - st.memory_batches),
+                      LOG_U("batches_lost", st.memory_batches));
     }
     collector_close(r->collector);
     upload_free(r->upload);

@@ -13,6 +13,7 @@
 
 #include "agent/account.h"
 #include "agent/bpf_load.h"
+#include "agent/clock.h"
 #include "base/arena.h"
 #include "base/time.h"
 
@@ -194,7 +195,7 @@ static void add_cpu(struct source_cpu *s, uint32_t cpu, struct source_account *r
 
 static void take_clock(struct source_cpu *s)
 {
-    struct clock_pair p = clock_pair_take(9);
+    struct clock_pair p = clock_pair_now();
 
     s->real_minus_mono = p.real.v - p.mono.v;
 }
@@ -206,7 +207,7 @@ void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account 
     take_clock(s);
     offset = s->real_minus_mono - offset;
     if (offset > CLOCK_STEP_NS || offset < -CLOCK_STEP_NS)
-        s->t0.v += offset; /* the wall clock was set: the window began where it is now */
+        s->t0.v += offset; /* set, or the machine slept: the window began where it is now */
     *ret = (struct source_account){
         .covers = {s->t0, t1.v < s->t0.v ? s->t0 : t1},
         .width = bpf_load_width(s->bpf),
@@ -262,7 +263,7 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
     s->stat_path = opts->stat_path ? opts->stat_path : STAT_PATH;
     s->period_ns = opts->period_ns;
     take_clock(s);
-    s->t0 = real_now();
+    s->t0 = clock_real();
     s->opened = s->cpus_polled = mono_now();
     r = bpf_load_open(&s->bpf, &lo, err);
     if (r == 0) {

@@ -1,82 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/upload.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/arena.h"
+#include "agent/clock.h"
+#include "agent/upload_private.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/map.h"
-#include "base/thread.h"
-#include "base/time.h"
-#include "proto/wire.h"
 
-#define ANSWER_CAP      ((size_t)64 << 10)
-#define BODY_CAP        ((size_t)64 << 20)
-#define ARENA_CAP       ((size_t)256 << 20)
-#define MAX_KNOWN       (UINT32_C(1) << 18)
-#define BACKOFF_NS      NS_PER_S
-#define BACKOFF_MAX     30 /* times the first */
-#define REFUSED_NS      (60 * NS_PER_S)
-#define OUTAGE_NS       (30 * NS_PER_S)
-#define TIMEOUT_S       60L
-#define CONNECT_S       10L
-#define MAX_RETRY_AFTER 3600
-#define TRIES_INTERNAL  3
-
-struct upload {
-    struct upload_conf conf;
-    char *url, *token, *ca_file;
-    struct spool *spool;
-    pthread_t thread;
-    atomic_bool stop;
-    _Atomic int64_t stop_at; /* CLOCK_MONOTONIC */
-    /* the thread's */
-    CURL *curl;
-    struct curl_slist *headers;
-    struct map known;
-    struct wire_limits limits;
-    uint64_t random;
-    uint32_t failures; /* in a row */
-    int64_t down_since;
-    bool draining; /* after an outage: slowly */
-    bool whole;    /* send the complete form next */
-    struct buf answer;
-    struct mutex mu; /* stats */
-    struct upload_stats stats;
-};
-
-/* ---- small things -------------------------------------------------------------------------- */
-
-bool upload_url_is_loopback(const char *url)
-{
-    struct str u = str_c(url), host;
-    size_t end;
-
-    for (size_t i = 0; i + 3 <= u.n; i++) {
-        if (memcmp(u.p + i, "://", 3) == 0) {
-            u = str_from(u, i + 3);
-            break;
-        }
-    }
-    end = str_find(u, '/');
-    host = str_to(u, end);
-    end = str_rfind(host, '@');
-    if (end != SIZE_MAX)
-        host = str_from(host, end + 1);
-    if (str_starts(host, STR("[::1]")))
-        return true;
-    end = str_find(host, ':');
-    host = str_to(host, end);
-    return str_eq(host, STR("localhost")) || (str_starts(host, STR("127.")) && host.n >= 9);
-}
+#define BODY_CAP       ((size_t)64 << 20)
+#define ARENA_CAP      ((size_t)256 << 20)
+#define MAX_KNOWN      (UINT32_C(1) << 18)
+#define BACKOFF_NS     NS_PER_S
+#define BACKOFF_MAX    30 /* times the first */
+#define REFUSED_NS     (60 * NS_PER_S)
+#define OUTAGE_NS      (30 * NS_PER_S)
+#define TRIES_INTERNAL 3
+#define POLL_MS        20
+#define BACKLOG        3 /* batches of an older run beyond which they are sent slowly */
 
 static void say(struct upload *u, const char *state)
 {
@@ -105,7 +51,7 @@ static int64_t backoff(struct upload *u)
     if (most > first * BACKOFF_MAX)
         most = first * BACKOFF_MAX;
     /* after a long outage all agents would come at once */
-    if (mono_now().v - u->down_since > OUTAGE_NS)
+    if (clock_mono().v - u->down_since > OUTAGE_NS)
         most = first * BACKOFF_MAX;
     return jitter(u, most) + most / 16;
 }
@@ -120,13 +66,12 @@ static bool is_known(void *ctx, uint64_t hash)
     return map_get(&u->known, hash, &v);
 }
 
-/* The batch as it was made; it lives in a. */
-static int unpack(struct upload *u, const struct spool_batch *b, struct arena *a, struct buf *raw,
-                  struct batch *ret, struct err *err)
+/* The batch as it was made; it lives in the slot's arena. */
+static int unpack(struct upload *u, struct upload_slot *s, struct err *err)
 {
-    TRY(wire_inflate(b->body, &u->limits, raw, NULL, err));
-    return wire_decode(buf_view(raw), &u->limits, (real_ns){b->info.covers.t1.v}, a, ret, NULL,
-                       NULL, err);
+    TRY(wire_inflate(buf_view(&s->spooled), &u->limits, &s->raw, NULL, err));
+    return wire_decode(buf_view(&s->raw), &u->limits, (real_ns){s->batch->covers.t1.v}, &s->arena,
+                       &s->whole, NULL, NULL, err);
 }
 
 static bool nothing_known(void *ctx, uint64_t hash)
@@ -142,22 +87,22 @@ static bool nothing_known(void *ctx, uint64_t hash)
  * the receipt for the difference of the clocks, and a batch may have waited hours. The identity
  * with its content digest stays: it is that of the spooled form.
  */
-static int travelling(struct upload *u, struct batch *whole, bool complete, struct arena *a,
-                      struct buf *out, bool *ret_complete, struct err *err)
+static int travelling(struct upload *u, struct upload_slot *s, struct err *err)
 {
     struct batch brief;
     struct buf plain;
     int r;
 
-    whole->clock.sent = real_now();
-    TRY(wire_shorten(whole, complete ? nothing_known : is_known, u, a, &brief, err));
+    s->whole.clock.sent = clock_real();
+    TRY(wire_shorten(&s->whole, s->batch->whole ? nothing_known : is_known, u, &s->arena, &brief,
+                     err));
     buf_init(&plain, BODY_CAP);
     r = wire_encode(&brief, &plain, NULL, err);
     if (r == 0)
-        r = wire_compress(buf_view(&plain), out, err);
+        r = wire_compress(buf_view(&plain), &s->brief, err);
     buf_deinit(&plain);
     if (r == 0)
-        *ret_complete = brief.n_known == 0;
+        s->was_whole = brief.n_known == 0;
     return r;
 }
 
@@ -167,58 +112,6 @@ static void learn(struct upload *u, const struct batch *whole)
         map_clear(&u->known);
     for (uint32_t i = 1; i < whole->n_node; i++)
         (void)map_put(&u->known, whole->node[i].hash, 1);
-}
-
-/* ---- one request --------------------------------------------------------------------------- */
-
-static size_t on_answer(char *p, size_t size, size_t n, void *ctx)
-{
-    struct buf *b = ctx;
-    size_t room = b->cap - b->n;
-
-    buf_add(b, p, size * n < room ? size * n : room);
-    return size * n <= room ? size * n : 0; /* more than anyone needs: hang up */
-}
-
-static int on_progress(void *ctx, curl_off_t dt, curl_off_t dn, curl_off_t ut, curl_off_t un)
-{
-    const struct upload *u = ctx;
-
-    (void)dt;
-    (void)dn;
-    (void)ut;
-    (void)un;
-    return atomic_load(&u->stop) && mono_now().v >= atomic_load(&u->stop_at);
-}
-
-struct answer {
-    long status;            /* 0: none */
-    int64_t retry_after_ns; /* 0: not said */
-    char why[160];
-};
-
-static void post(struct upload *u, struct str body, struct answer *ret)
-{
-    char curl_err[CURL_ERROR_SIZE] = "";
-    curl_off_t after = 0;
-    CURLcode c;
-
-    *ret = (struct answer){};
-    buf_reset(&u->answer);
-    curl_easy_setopt(u->curl, CURLOPT_POSTFIELDS, body.p);
-    curl_easy_setopt(u->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
-    curl_easy_setopt(u->curl, CURLOPT_ERRORBUFFER, curl_err);
-    c = curl_easy_perform(u->curl);
-    curl_easy_setopt(u->curl, CURLOPT_ERRORBUFFER, NULL);
-    curl_easy_getinfo(u->curl, CURLINFO_RESPONSE_CODE, &ret->status);
-    curl_easy_getinfo(u->curl, CURLINFO_RETRY_AFTER, &after);
-    if (after > 0)
-        ret->retry_after_ns = (after < MAX_RETRY_AFTER ? after : MAX_RETRY_AFTER) * NS_PER_S;
-    if (c != CURLE_OK && c != CURLE_WRITE_ERROR)
-        ret->status = 0;
-    if (ret->status == 0)
-        (void)snprintf(ret->why, sizeof ret->why, "no answer: %.140s",
-                       curl_err[0] ? curl_err : curl_easy_strerror(c));
 }
 
 static bool reason_is(const struct wire_error *e, const char *reason)
@@ -232,12 +125,12 @@ static void again(struct upload *u, const struct spool_batch *b, int64_t wait_ns
 {
     say(u, why);
     if (u->failures++ == 0)
-        u->down_since = mono_now().v;
-    spool_retry(u->spool, b, mono_now().v + wait_ns);
+        u->down_since = clock_mono().v;
+    spool_retry(u->spool, b, clock_mono().v + wait_ns, b->whole);
 }
 
 static void give_up(struct upload *u, const struct spool_batch *b, enum spool_drop why,
-                    const struct answer *a, const struct wire_error *e)
+                    const struct upload_answer *a, const struct wire_error *e)
 {
     log_event(LOG_ERROR, "batch_dropped", LOG_U("seq", b->seq), LOG_C("why", spool_drop_name(why)),
               LOG_I("status", a->status), LOG_C("reason", e->reason), LOG_C("message", e->message));
@@ -245,24 +138,24 @@ static void give_up(struct upload *u, const struct spool_batch *b, enum spool_dr
     u->failures = 0;
 }
 
-static void accepted(struct upload *u, const struct spool_batch *b, const struct wire_reply *r,
-                     const struct batch *whole, size_t sent_bytes)
+static void accepted(struct upload *u, struct upload_slot *s, const struct wire_reply *r)
 {
-    int64_t now = mono_now().v;
+    const struct spool_batch *b = s->batch;
+    int64_t now = clock_mono().v;
 
-    if (u->failures)
-        u->draining = now - u->down_since > OUTAGE_NS;
+    if (u->failures && now - u->down_since > OUTAGE_NS)
+        u->draining = true;
     u->failures = 0;
-    if (whole)
-        learn(u, whole);
+    u->healthy = true;
+    learn(u, &s->whole);
     mutex_lock(&u->mu);
     u->stats.known = u->known.n;
     u->stats.rejected_rows += r->rejected_rows;
     u->stats.max_bytes = r->max_bytes;
     u->stats.min_interval_ns = (int64_t)r->min_interval_ms * NS_PER_MS;
     u->stats.last_ok = now;
-    u->stats.short_bytes += sent_bytes;
-    u->stats.full_bytes += b->body.n;
+    u->stats.short_bytes += s->brief.n;
+    u->stats.full_bytes += b->bytes;
     mutex_unlock(&u->mu);
     if (r->rejected_rows)
         log_event(LOG_WARN, "rows_refused", LOG_U("seq", b->seq), LOG_U("rows", r->rejected_rows));
@@ -270,7 +163,7 @@ static void accepted(struct upload *u, const struct spool_batch *b, const struct
     spool_done(u->spool, b, r->status == WIRE_DUPLICATE);
 }
 
-static void refused(struct upload *u, const struct spool_batch *b, const struct answer *a)
+static void refused(struct upload *u, const struct spool_batch *b, const struct upload_answer *a)
 {
     char text[160];
     const char *what = a->status == 401   ? "token missing or unknown: set server.token_file"
@@ -281,23 +174,22 @@ static void refused(struct upload *u, const struct spool_batch *b, const struct 
     again(u, b, u->conf.refused_ns ? u->conf.refused_ns : REFUSED_NS, text);
 }
 
-static void on_conflict(struct upload *u, const struct spool_batch *b, const struct answer *a,
-                        const struct wire_error *e, bool was_whole)
+static void on_conflict(struct upload *u, const struct spool_batch *b,
+                        const struct upload_answer *a, const struct wire_error *e, bool was_whole)
 {
     if (reason_is(e, "dict_miss") && !was_whole) {
         map_clear(&u->known);
-        u->whole = true;
         mutex_lock(&u->mu);
         u->stats.dict_miss++;
         u->stats.known = 0;
         mutex_unlock(&u->mu);
-        spool_retry(u->spool, b, 0);
+        spool_retry(u->spool, b, 0, true);
     } else {
         give_up(u, b, reason_is(e, "seq_too_old") ? SPOOL_DROP_SEQ_OLD : SPOOL_DROP_CONFLICT, a, e);
     }
 }
 
-static void on_busy(struct upload *u, const struct spool_batch *b, const struct answer *a,
+static void on_busy(struct upload *u, const struct spool_batch *b, const struct upload_answer *a,
                     const struct wire_error *e)
 {
     int64_t ra = a->retry_after_ns;
@@ -310,20 +202,21 @@ static void on_busy(struct upload *u, const struct spool_batch *b, const struct 
     again(u, b, ra ? ra + jitter(u, ra / 5) : backoff(u), text);
 }
 
-static void on_status(struct upload *u, const struct spool_batch *b, const struct answer *a,
-                      bool was_whole)
+static void on_status(struct upload *u, struct upload_slot *s, const struct upload_answer *a)
 {
+    const struct spool_batch *b = s->batch;
     struct wire_error e = {};
     char text[160];
 
-    if (a->status && wire_error_decode(buf_view(&u->answer), &e, NULL) < 0)
+    u->healthy = false;
+    if (a->status && wire_error_decode(buf_view(&s->answer), &e, NULL) < 0)
         e = (struct wire_error){};
     switch (a->status) {
     case 0:
         again(u, b, backoff(u), a->why);
         return;
     case 409:
-        on_conflict(u, b, a, &e, was_whole);
+        on_conflict(u, b, a, &e, s->was_whole);
         return;
     case 413:
     case 414:
@@ -357,92 +250,155 @@ static void on_status(struct upload *u, const struct spool_batch *b, const struc
     }
 }
 
-static void send_one(struct upload *u, const struct spool_batch *b)
+static void count_answer(struct upload *u, long status)
 {
-    struct batch whole = {};
-    struct wire_reply reply = {};
-    struct answer a;
-    struct arena arena;
-    struct buf raw, brief;
-    struct err err = {};
-    struct str body = b->body;
-    bool have = false, was_whole = true;
+    static const long known[] = UPLOAD_STATUS;
+    unsigned i = 0;
 
-    arena_init(&arena, ARENA_CAP);
-    buf_init(&raw, BODY_CAP);
-    buf_init(&brief, BODY_CAP);
-    have = unpack(u, b, &arena, &raw, &whole, &err) == 0;
-    if (!have)
-        log_event(LOG_WARN, "batch_unreadable", LOG_U("seq", b->seq), LOG_ERR(&err));
-    if (have && travelling(u, &whole, u->whole, &arena, &brief, &was_whole, NULL) == 0)
-        body = buf_view(&brief);
-    u->whole = false;
+    static_assert(sizeof known / sizeof known[0] == UPLOAD_N_STATUS, "as many counters");
+    while (i < UPLOAD_N_STATUS && known[i] != status)
+        i++;
+    if (i == UPLOAD_N_STATUS)
+        i = status == 0 ? UPLOAD_NO_ANSWER : UPLOAD_OTHER;
+    mutex_lock(&u->mu);
+    u->stats.answers[i]++;
+    mutex_unlock(&u->mu);
+}
+
+static void free_slot(struct upload *u, struct upload_slot *s)
+{
+    s->batch = NULL;
+    buf_deinit(&s->spooled);
+    buf_deinit(&s->raw);
+    buf_deinit(&s->brief);
+    arena_deinit(&s->arena);
+    u->n_busy--;
+}
+
+static void on_answered(struct upload *u, struct upload_slot *s, const struct upload_answer *a)
+{
+    struct wire_reply reply = {};
+
+    count_answer(u, a->status);
+    if (a->status == 200 && wire_reply_decode(buf_view(&s->answer), &reply, NULL) == 0 &&
+        reply.seq == s->batch->seq &&
+        (reply.status == WIRE_STORED || reply.status == WIRE_DUPLICATE))
+        accepted(u, s, &reply);
+    else
+        on_status(u, s, a);
+    free_slot(u, s);
+}
+
+static void start(struct upload *u, const struct spool_batch *b)
+{
+    struct upload_slot *s = &u->slot[u->slot[0].batch ? 1 : 0];
+    struct err err = {};
+    int r;
+
+    assert(!s->batch);
+    s->batch = b;
+    u->n_busy++;
+    s->whole = (struct batch){};
+    arena_init(&s->arena, ARENA_CAP);
+    buf_init(&s->spooled, BODY_CAP);
+    buf_init(&s->raw, BODY_CAP);
+    buf_init(&s->brief, BODY_CAP);
+    r = spool_read(u->spool, b, &s->spooled, &err);
+    if (r == 0)
+        r = unpack(u, s, &err);
+    if (r == 0)
+        r = travelling(u, s, &err);
+    if (r < 0) { /* what was made is not what is there: nobody can send it */
+        log_event(LOG_ERROR, "batch_unreadable", LOG_U("seq", b->seq), LOG_ERR(&err));
+        spool_drop(u->spool, b, SPOOL_DROP_DAMAGED);
+        free_slot(u, s);
+        return;
+    }
+    u->started = clock_mono().v;
     mutex_lock(&u->mu);
     u->stats.requests++;
     mutex_unlock(&u->mu);
-    post(u, body, &a);
-    if (a.status == 200 && wire_reply_decode(buf_view(&u->answer), &reply, NULL) == 0 &&
-        reply.seq == b->seq && (reply.status == WIRE_STORED || reply.status == WIRE_DUPLICATE))
-        accepted(u, b, &reply, have ? &whole : NULL, body.n);
-    else
-        on_status(u, b, &a, was_whole);
-    buf_deinit(&raw);
-    buf_deinit(&brief);
-    arena_deinit(&arena);
+    if (!upload_http_post(u, s, buf_view(&s->brief)))
+        on_answered(u, s, &(struct upload_answer){.why = "no answer: libcurl takes no request"});
 }
 
-/* The server's wish, and no flood after an outage. */
-static void pace(struct upload *u, int64_t sent_at)
+/* How long until a request may start: the server's wish, and no flood after an outage. */
+static int64_t pause_ns(struct upload *u)
 {
     struct spool_stats st;
     int64_t gap;
 
     mutex_lock(&u->mu);
     gap = u->stats.min_interval_ns;
+    u->stats.draining = u->draining;
     mutex_unlock(&u->mu);
     if (u->draining) {
         spool_get_stats(u->spool, &st);
         if (st.spooled == 0)
             u->draining = false;
-        else if (u->conf.interval_ns / 2 > gap)
-            gap = u->conf.interval_ns / 2 + jitter(u, u->conf.interval_ns / 8);
+        else if (u->drain_gap > gap)
+            gap = u->drain_gap;
     }
-    while (!atomic_load(&u->stop) && mono_now().v - sent_at < gap) {
-        struct timespec t = {.tv_nsec = 20 * NS_PER_MS};
+    return u->started ? u->started + gap - clock_mono().v : 0;
+}
 
-        nanosleep(&t, NULL);
+/* The next request, if one may start now; else waits a little. */
+static void send_next(struct upload *u, bool stop)
+{
+    int64_t pause = stop ? 0 : pause_ns(u), wait = u->n_busy ? 0 : NS_PER_S;
+    const struct spool_batch *b;
+
+    if (u->n_busy == SPOOL_IN_FLIGHT || (u->n_busy && (!u->healthy || u->draining)))
+        return;
+    if (pause > 0) {
+        if (!u->n_busy)
+            spool_wait(u->spool, pause < wait ? pause : wait);
+        return;
     }
+    if (stop && wait > POLL_MS * NS_PER_MS)
+        wait = POLL_MS * NS_PER_MS;
+    b = spool_front(u->spool, wait);
+    if (!b)
+        return;
+    u->drain_gap = u->conf.interval_ns / 2 + jitter(u, u->conf.interval_ns / 8);
+    start(u, b);
+}
+
+static bool nothing_left(struct upload *u)
+{
+    struct spool_stats st;
+
+    spool_get_stats(u->spool, &st);
+    /* what an outage left stays for the next run: it is to go slowly */
+    return st.spooled == 0 || (u->draining && st.memory_batches == 0);
 }
 
 static void *run(void *ctx)
 {
     struct upload *u = ctx;
+    struct upload_answer a;
+    struct upload_slot *s;
 
     for (;;) {
         bool stop = atomic_load(&u->stop);
-        const struct spool_batch *b;
-        int64_t at = mono_now().v;
 
-        if (stop && at >= atomic_load(&u->stop_at))
+        if (stop && (mono_now().v >= atomic_load(&u->stop_at) || (!u->n_busy && nothing_left(u))))
             break;
-        b = spool_front(u->spool, stop ? 20 * NS_PER_MS : NS_PER_S);
-        if (!b && stop) {
-            struct spool_stats st;
-
-            spool_get_stats(u->spool, &st);
-            if (st.spooled == 0)
-                break;
-        }
-        if (!b)
-            continue;
-        at = mono_now().v;
-        send_one(u, b);
+        send_next(u, stop);
+        while (u->n_busy && (s = upload_http_next(u, POLL_MS, &a)))
+            on_answered(u, s, &a);
         if (stop && u->failures) { /* everything is due now: no hot loop */
             struct timespec t = {.tv_nsec = 100 * NS_PER_MS};
 
             nanosleep(&t, NULL);
         }
-        pace(u, at);
+    }
+    for (unsigned i = 0; i < SPOOL_IN_FLIGHT; i++) {
+        if (!u->slot[i].batch)
+            continue;
+        upload_http_cancel(u, &u->slot[i]);
+        spool_retry(u->spool, u->slot[i].batch, 0, false);
+        free_slot(u, &u->slot[i]);
     }
     return NULL;
 }
@@ -465,64 +421,12 @@ static int check_conf(const struct upload_conf *c, struct err *err)
     return 0;
 }
 
-static int set_header(struct upload *u, const char *text)
-{
-    struct curl_slist *l = curl_slist_append(u->headers, text);
-
-    if (!l)
-        return -ENOMEM;
-    u->headers = l;
-    return 0;
-}
-
-static int set_up(struct upload *u, struct err *err)
-{
-    struct buf line;
-    bool ok;
-
-    u->curl = curl_easy_init();
-    if (!u->curl)
-        return err_set(err, -ENOMEM, "libcurl: no handle");
-    buf_init(&line, 8192);
-    if (u->token[0])
-        buf_printf(&line, "Authorization: Bearer %s", u->token);
-    buf_chr(&line, '\0');
-    ok = set_header(u, "Content-Type: " WIRE_MEDIA_TYPE) == 0 &&
-         set_header(u, "Content-Encoding: zstd") == 0 &&
-         set_header(u, "Accept: " WIRE_MEDIA_TYPE) == 0 && set_header(u, "Expect:") == 0 &&
-         (!u->token[0] || set_header(u, line.p) == 0);
-    buf_deinit(&line);
-    if (!ok)
-        return err_set(err, -ENOMEM, "libcurl: no memory for headers");
-    curl_easy_setopt(u->curl, CURLOPT_URL, u->url);
-    curl_easy_setopt(u->curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(u->curl, CURLOPT_HTTPHEADER, u->headers);
-    curl_easy_setopt(u->curl, CURLOPT_USERAGENT, "strata-agent/" STRATA_VERSION);
-    curl_easy_setopt(u->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(u->curl, CURLOPT_PROXY, upload_url_is_loopback(u->url) ? "" : NULL);
-    curl_easy_setopt(u->curl, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(u->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(u->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
-    curl_easy_setopt(u->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
-    curl_easy_setopt(u->curl, CURLOPT_WRITEFUNCTION, on_answer);
-    curl_easy_setopt(u->curl, CURLOPT_WRITEDATA, &u->answer);
-    curl_easy_setopt(u->curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(u->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(u->curl, CURLOPT_XFERINFODATA, u);
-    if (u->ca_file[0])
-        curl_easy_setopt(u->curl, CURLOPT_CAINFO, u->ca_file);
-    return 0;
-}
-
 struct upload *upload_free(struct upload *u)
 {
     if (!u)
         return NULL;
-    curl_slist_free_all(u->headers);
-    if (u->curl)
-        curl_easy_cleanup(u->curl);
+    upload_http_close(u);
     map_deinit(&u->known);
-    buf_deinit(&u->answer);
     mutex_deinit(&u->mu);
     free(u->url);
     free(u->token);
@@ -536,6 +440,7 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
                  struct err *err)
 {
     struct str base = str_c(c->url);
+    struct spool_stats st;
     struct upload *u;
     struct buf url;
     int r;
@@ -560,12 +465,13 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
     wire_limits_default(&u->limits);
     u->limits.batch.age_ns = INT64_MAX / 4; /* it is our own, whatever its age */
     u->limits.batch.future_ns = INT64_MAX / 4;
-    buf_init(&u->answer, ANSWER_CAP);
     mutex_init(&u->mu);
     if (getrandom(&u->random, sizeof u->random, 0) != sizeof u->random)
         u->random = (uint64_t)mono_now().v;
     (void)snprintf(u->stats.state, sizeof u->stats.state, "connecting");
-    r = set_up(u, err);
+    spool_get_stats(spool, &st);
+    u->draining = st.spooled > BACKLOG;
+    r = upload_http_open(u, err);
     if (r == 0) {
         r = thread_start(&u->thread, "upload", 0, run, u);
         if (r < 0)
@@ -583,7 +489,7 @@ void upload_stop(struct upload *u, int64_t wait_ns)
 {
     atomic_store(&u->stop_at, mono_now().v + wait_ns);
     atomic_store(&u->stop, true);
-    spool_hurry(u->spool);
+    spool_wake(u->spool, true);
     pthread_join(u->thread, NULL);
 }
 

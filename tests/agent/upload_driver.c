@@ -4,6 +4,7 @@
  * them to the spool and lets the sender work until all are settled or time is over; prints what it
  * counted as JSON. The server is the test's.
  *   cap=BYTES  gap_ms=N between batches  wait_ms=N at most  grow=1 a new stack in each batch
+ *   dir=DIR the spool's directory
  *   lockstep=1 each batch is settled before the next is made  tail=1 one more at the end
  */
 #include <inttypes.h>
@@ -38,6 +39,16 @@ static uint64_t option(int argc, char **argv, const char *name, uint64_t otherwi
             str_u64(str_c(argv[i] + n + 1), &v))
             return v;
     }
+    return otherwise;
+}
+
+static const char *text_option(int argc, char **argv, const char *name, const char *otherwise)
+{
+    size_t n = strlen(name);
+
+    for (int i = 3; i < argc; i++)
+        if (strncmp(argv[i], name, n) == 0 && argv[i][n] == '=')
+            return argv[i] + n + 1;
     return otherwise;
 }
 
@@ -136,7 +147,12 @@ static void print(struct spool *spool, struct upload *u)
     json_init(&j, &b);
     json_object_begin(&j);
     number(&j, "produced", st.produced);
+    number(&j, "inherited", st.inherited);
     number(&j, "sent", st.sent);
+    number(&j, "damaged", st.damaged);
+    number(&j, "foreign", st.foreign);
+    number(&j, "memory_batches", st.memory_batches);
+    number(&j, "write_failed", st.write_failed);
     number(&j, "duplicate", st.duplicate);
     number(&j, "spooled", st.spooled);
     number(&j, "retries", st.retries);
@@ -172,6 +188,7 @@ int main(int argc, char **argv)
                              .interval_ns = 100 * NS_PER_MS,
                              .backoff_ns = 20 * NS_PER_MS,
                              .refused_ns = 50 * NS_PER_MS};
+    struct spool_conf sc = {.max_age = 3600 * NS_PER_S};
     struct err err = {};
     struct upload *u = NULL;
     struct spool *spool;
@@ -186,7 +203,10 @@ int main(int argc, char **argv)
     memcpy(bc.boot, &end, sizeof end);
     if (getenv("STRATA_TEST_TOKEN"))            // NOLINT(concurrency-mt-unsafe): no thread yet
         uc.token = getenv("STRATA_TEST_TOKEN"); // NOLINT(concurrency-mt-unsafe)
-    spool = spool_new(option(argc, argv, "cap", 1 << 24), 3600 * NS_PER_S);
+    memcpy(sc.boot, bc.boot, sizeof sc.boot);
+    sc.dir = text_option(argc, argv, "dir", "");
+    sc.cap = option(argc, argv, "cap", 1 << 24);
+    spool = spool_new(&sc);
     fold = stackagg_new();
     m = batchmake_new(&bc);
     if (upload_start(&uc, spool, &u, &err) < 0) {

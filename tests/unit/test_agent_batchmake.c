@@ -322,8 +322,15 @@ static void labels_and_targets(void **state)
 static void dropped(void **state)
 {
     const struct batchmake_dropped d[] = {
-        {LOSS_SPOOL_DROP, 3, 5, {{T0 - 9 * NS_PER_S}, {T0 - 6 * NS_PER_S}}, 600, 60 * P, 2},
-        {LOSS_SPOOL_DROP, 1, 0, {{T0 - 6 * NS_PER_S}, {T0 - 5 * NS_PER_S}}, 10, P, 2}};
+        {LOSS_SPOOL_DROP,
+         3,
+         5,
+         {{T0 - 9 * NS_PER_S}, {T0 - 6 * NS_PER_S}},
+         600,
+         60 * P,
+         2,
+         PTYPE_CPU},
+        {LOSS_SPOOL_DROP, 1, 0, {{T0 - 6 * NS_PER_S}, {T0 - 5 * NS_PER_S}}, 10, P, 2, PTYPE_CPU}};
     struct stackagg_window *w[1];
     struct batchmake_job job = {.window = w, .n_window = 1, .dropped = d, .n_dropped = 2};
     const struct batch_stream *st;

@@ -342,13 +342,21 @@ static int64_t pause_ns(struct upload *u)
     return u->started ? u->started + gap - clock_mono().v : 0;
 }
 
+/* Beside one that is repeated, after a refusal or after an outage none may start. */
+static bool beside_allowed(const struct upload *u)
+{
+    const struct spool_batch *b = u->slot[u->slot[0].batch ? 0 : 1].batch;
+
+    return u->n_busy < SPOOL_IN_FLIGHT && u->healthy && !u->draining && b->tries == 1;
+}
+
 /* The next request, if one may start now; else waits a little. */
 static void send_next(struct upload *u, bool stop)
 {
     int64_t pause = stop ? 0 : pause_ns(u), wait = u->n_busy ? 0 : NS_PER_S;
     const struct spool_batch *b;
 
-    if (u->n_busy == SPOOL_IN_FLIGHT || (u->n_busy && (!u->healthy || u->draining)))
+    if (u->n_busy && !beside_allowed(u))
         return;
     if (pause > 0) {
         if (!u->n_busy)

@@ -137,7 +137,9 @@ static void put_procs(struct figures *f, const struct collector *c)
     put(f, "agent_tables_built", "count", true, t.built);
     put(f, "agent_tables_failed", "count", true, t.failed);
     put(f, "agent_tables_evicted", "count", true, t.evicted);
+    put(f, "agent_tables_known", "count", false, t.known);
     put(f, "agent_table_bytes", "bytes", false, t.bytes);
+    put(f, "agent_publish_no_room", "count", true, t.no_room);
     put(f, "agent_build_queue_full", "count", true, t.queue_full);
 }
 

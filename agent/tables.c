@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Which process maps which table where. The main thread alone writes page index, mappings and
- * processes; a process's range of mappings never changes: a new one is written beside it, then the
- * process's entry is swapped, and the old range rests until no program can be reading it.
+ * processes. What a range says of a process's addresses never changes: a new range is written
+ * beside it, then the process's entry is swapped, and the old range rests until no program can be
+ * reading it. Where the table of a mapping is changes in place: every process maps the C library,
+ * and new ranges for all of them at once would need the space twice.
  */
 #include "agent/tables.h"
 
@@ -19,10 +21,19 @@
 #define BUDGET   (UINT64_C(64) << 20)
 #define CHUNK_SZ (SA_CHUNK_ROWS * sizeof(struct sa_row))
 
+/* A process with many mappings gets a new range the more seldom, the larger that is: else one that
+ * maps and unmaps without end would fill the space with ranges at rest. 4,096 mappings: 4.9/s. */
+#define LARGE        256
+#define PAUSE_PER_NS 50000 /* and mapping */
+
+/* Tables that no process maps, and which hold nothing, are forgotten when there are so many. */
+#define FORGET_MIN 8192
+
 struct published {
     uint32_t tgid, flags;
-    uint32_t at, n; /* its range in mapents */
-    bool dirty;     /* map has changed since, or stands for other tables */
+    uint32_t at, n;  /* its range in mapents */
+    bool dirty;      /* map has changed since */
+    int64_t next_ns; /* not before */
     uint32_t n_map;
     struct pub_map {
         uint64_t start, end, bias;
@@ -49,7 +60,8 @@ struct tables {
     struct builder *builder;
     int64_t reuse_ns;
     uint32_t gen;
-    bool again;                /* a process found no room: try at the next tick */
+    bool again;                /* a process is not published as it is: try at the next tick */
+    uint32_t forget_at;        /* n_all to look for tables that may be forgotten */
     struct map by_key, by_bin; /* content key, binary number -> struct table * */
     struct map procs;          /* tgid -> struct published * */
     struct table **all;
@@ -201,6 +213,28 @@ static struct sa_mapent entry(const struct pub_map *m)
     return e;
 }
 
+static void range_rests(struct tables *t, struct published *p)
+{
+    if (p->n)
+        rest_put(t, (struct rest){.kind = REST_MAPS, .at = p->at, .n = p->n});
+    p->at = p->n = 0;
+}
+
+/* No room. Its old range may name files that are no longer there: rather no stack (noproc) than a
+ * wrong one. */
+static int no_room(struct tables *t, struct published *p, int code, struct err *err)
+{
+    t->stats.no_room++;
+    t->again = true;
+    (void)t->io.proc_del(t->io.ctx, p->tgid); /* -ENOENT: it was not there */
+    range_rests(t, p);
+    if (code == -ENOSPC)
+        return err_set(err, code, "mappings of process %u: all %u entries are used", p->tgid,
+                       t->io.n_mapents);
+    return err_set(err, code == -E2BIG ? -ENOSPC : code, "publish process %u: %s", p->tgid,
+                   strerrordesc_np(-code));
+}
+
 /* Write p's mappings to a new range and swap. The old range rests. */
 static int swap_in(struct tables *t, struct published *p, struct err *err)
 {
@@ -208,11 +242,11 @@ static int swap_in(struct tables *t, struct published *p, struct err *err)
     struct sa_proc v = {.tgid = p->tgid, .n = n, .flags = p->flags};
     int r;
 
+    p->dirty = true;
     if (n) {
         v.maps_off = ranges_take(&t->ents, n);
         if (!v.maps_off)
-            return err_set(err, -ENOSPC, "mappings of process %u: all %u entries are used", p->tgid,
-                           t->io.n_mapents);
+            return no_room(t, p, -ENOSPC, err);
     }
     for (uint32_t i = 0; i < n; i++)
         t->io.mapents[v.maps_off + i] = entry(&p->map[i]);
@@ -221,14 +255,14 @@ static int swap_in(struct tables *t, struct published *p, struct err *err)
     if (r < 0) {
         if (n)
             ranges_give(&t->ents, v.maps_off, n);
-        return err_set(err, r == -E2BIG ? -ENOSPC : r, "publish process %u: %s", p->tgid,
-                       strerrordesc_np(-r));
+        return no_room(t, p, r, err);
     }
-    if (p->n)
-        rest_put(t, (struct rest){.kind = REST_MAPS, .at = p->at, .n = p->n});
+    range_rests(t, p);
     p->at = v.maps_off;
     p->n = n;
     p->dirty = false;
+    if (n >= LARGE)
+        p->next_ns = mono_now().v + (int64_t)n * PAUSE_PER_NS;
     return 0;
 }
 
@@ -265,6 +299,16 @@ static struct pub_map to_map(struct tables *t, const struct proc *p, const struc
     return r;
 }
 
+static void drop_map(struct published *pub)
+{
+    for (uint32_t i = 0; i < pub->n_map; i++)
+        if (pub->map[i].table)
+            pub->map[i].table->users--;
+    free(pub->map);
+    pub->map = NULL;
+    pub->n_map = 0;
+}
+
 int tables_publish(struct tables *t, const struct proc *p, struct err *err)
 {
     struct published *pub = find_pub(t, p->tgid);
@@ -276,12 +320,18 @@ int tables_publish(struct tables *t, const struct proc *p, struct err *err)
         pub->tgid = p->tgid;
         (void)map_put(&t->procs, p->tgid, to_u64(pub));
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         map[i] = to_map(t, p, &p->map[i]);
-    free(pub->map);
+        if (map[i].table)
+            map[i].table->users++;
+    }
+    drop_map(pub);
     pub->map = map;
     pub->n_map = n;
-    pub->dirty = true;
+    if (n >= LARGE && mono_now().v < pub->next_ns) {
+        pub->dirty = t->again = true;
+        return 0;
+    }
     return swap_in(t, pub, err);
 }
 
@@ -292,10 +342,9 @@ void tables_unpublish(struct tables *t, uint32_t tgid)
     if (!pub)
         return;
     (void)t->io.proc_del(t->io.ctx, tgid); /* -ENOENT: publishing had failed */
-    if (pub->n)
-        rest_put(t, (struct rest){.kind = REST_MAPS, .at = pub->at, .n = pub->n});
+    range_rests(t, pub);
     (void)map_del(&t->procs, tgid);
-    free(pub->map);
+    drop_map(pub);
     free(pub);
 }
 
@@ -315,20 +364,47 @@ int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *e
     return swap_in(t, pub, err);
 }
 
-/* Processes that map a table that changed get a new range. */
+/* A mapping's table, as it is now, into the entry that programs may be reading: nothing before
+ * something else, npages last. Pages that they read a moment ago rest. */
+static void patch(struct sa_mapent *to, const struct sa_mapent *e)
+{
+    __atomic_store_n(&to->npages, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&to->first_page, e->first_page, __ATOMIC_RELEASE);
+    __atomic_store_n(&to->pg_base, e->pg_base, __ATOMIC_RELEASE);
+    __atomic_store_n(&to->npages, e->npages, __ATOMIC_RELEASE);
+}
+
+static void patch_changed(struct tables *t, struct published *p)
+{
+    if (p->dirty) /* its range, if it has one, is of other mappings than map */
+        return;
+    for (uint32_t i = 0; i < p->n_map; i++) {
+        if (p->map[i].table && p->map[i].table->changed) {
+            struct sa_mapent e = entry(&p->map[i]);
+
+            patch(&t->io.mapents[p->at + i], &e);
+        }
+    }
+}
+
+/* Tables that changed into the ranges of those who map them; processes that wait for a range. */
 static void republish(struct tables *t)
 {
     uint32_t pos = 0;
     uint64_t key, v;
+    int64_t now = mono_now().v;
 
     t->again = false;
     while (map_next(&t->procs, &pos, &key, &v)) {
         struct published *p = from_u64(v);
 
-        for (uint32_t i = 0; i < p->n_map && !p->dirty; i++)
-            p->dirty = p->map[i].table && p->map[i].table->changed;
-        if (p->dirty && swap_in(t, p, NULL) < 0)
+        patch_changed(t, p);
+        if (!p->dirty)
+            continue;
+        if (p->n_map >= LARGE && now < p->next_ns)
             t->again = true;
+        else
+            (void)swap_in(t, p, NULL); /* no room: counted, and tried again */
     }
     for (uint32_t i = 0; i < t->n_all; i++)
         t->all[i]->changed = false;
@@ -439,19 +515,65 @@ static void make_room(struct tables *t)
         builder_deny(t->builder);
 }
 
+/* Not the builder's, and nobody's: 0 users. What holds rows is evicted first, and goes at the next
+ * sweep. */
+static bool forgettable(struct tables *t, struct table *tab)
+{
+    if (tab->users || tab->state == TABLE_QUEUED)
+        return false;
+    if (tab->state != TABLE_READY)
+        return true;
+    evict(t, tab);
+    return false;
+}
+
+/* Binaries without end, each run once: what is known of them must not grow without end. */
+static void forget_some(struct tables *t)
+{
+    uint32_t n = 0, pos = 0;
+    struct map by_bin;
+    uint64_t bin, v;
+
+    for (uint32_t i = 0; i < t->n_all; i++)
+        t->all[i]->gone = forgettable(t, t->all[i]);
+    map_init(&by_bin, 0);
+    while (map_next(&t->by_bin, &pos, &bin, &v))
+        if (!((struct table *)from_u64(v))->gone)
+            (void)map_put(&by_bin, bin, v);
+    map_deinit(&t->by_bin);
+    t->by_bin = by_bin;
+    for (uint32_t i = 0; i < t->n_all; i++) {
+        struct table *tab = t->all[i];
+
+        if (!tab->gone) {
+            t->all[n++] = tab;
+            continue;
+        }
+        (void)map_del(&t->by_key, tab->key);
+        free(tab);
+        t->stats.forgotten++;
+    }
+    t->n_all = n;
+    t->forget_at = n < FORGET_MIN / 2 ? FORGET_MIN : 2 * n;
+}
+
 void tables_tick(struct tables *t)
 {
     struct built d;
     bool changed = false;
     uint64_t evicted = t->stats.evicted;
 
+    if (t->again) /* before pages are given to others that an old range may still name */
+        republish(t);
     rest_tick(t);
+    if (t->n_all >= t->forget_at)
+        forget_some(t);
     while (builder_take(t->builder, &d)) {
         take_in(t, &d);
         changed = true;
     }
     make_room(t);
-    if (changed || t->again || t->stats.evicted != evicted)
+    if (changed || t->stats.evicted != evicted)
         republish(t);
 }
 
@@ -466,6 +588,7 @@ void tables_get_stats(const struct tables *t, struct tables_stats *ret)
     ret->procs = t->procs.n;
     ret->mapents = t->ents.used;
     ret->pages = t->pages.used;
+    ret->known = t->n_all;
     builder_stats(t->builder, ret);
 }
 
@@ -480,6 +603,7 @@ int tables_open(struct tables **ret, const struct tables_io *io, const struct ta
 
     t->io = *io;
     t->reuse_ns = opts && opts->reuse_ns ? opts->reuse_ns : NS_PER_S;
+    t->forget_at = FORGET_MIN;
     t->cap_rest = 64;
     t->rest = xcalloc(t->cap_rest, sizeof *t->rest);
     map_init(&t->by_key, 0);

@@ -40,9 +40,11 @@ struct tables_opts {
 
 struct tables_stats {
     uint64_t built, failed, evicted, bytes, queue_full, procs, mapents;
-    uint64_t failed_why[8]; /* enum ehtab_fail */
-    uint64_t build_ns;      /* spent by the building thread, all tables */
-    uint64_t rules, pages;  /* in use */
+    uint64_t no_room;          /* times that a process's mappings found none: it is noproc */
+    uint64_t known, forgotten; /* tables, whatever their state; those that nobody maps any more */
+    uint64_t failed_why[8];    /* enum ehtab_fail */
+    uint64_t build_ns;         /* spent by the building thread, all tables */
+    uint64_t rules, pages;     /* in use */
 };
 
 /* Starts the building thread. errors: -ENOMEM, -EAGAIN */
@@ -50,9 +52,10 @@ struct tables_stats {
                               const struct tables_opts *opts, struct err *err);
 struct tables *tables_close(struct tables *t); /* NULL is a no-op; returns NULL */
 
-/* Publish the mappings of p (all of them; ranges are immutable, a new one replaces the old).
- * Coalesce: call once per drain for each process that changed. Mappings beyond SA_PROC_MAPS are
- * left out. errors: -ENOSPC maps full: nothing is published for p */
+/* Publish the mappings of p (all of them: a new range replaces the old). Coalesce: call once per
+ * drain for each process that changed. Mappings beyond SA_PROC_MAPS are left out. One with many may
+ * be published up to 0.2 s later. errors: -ENOSPC maps full: p has no entry, its samples are
+ * noproc, and each tables_tick() tries again */
 [[nodiscard]] int tables_publish(struct tables *t, const struct proc *p, struct err *err);
 
 /* The process is gone: its range may be reused 1 s later. */
@@ -70,8 +73,7 @@ void tables_want(struct tables *t, struct binary *b);
 /* A sample touched this binary: eviction takes the one whose last touch is oldest. */
 void tables_seen(struct tables *t, uint32_t bin);
 
-/* Every drain: take finished tables in, republish the processes that map them, reuse what is due.
- */
+/* Every drain: take finished tables in, tell the processes that map them, reuse what is due. */
 void tables_tick(struct tables *t);
 
 /* Jobs queued or being built: 0 when nothing is under way. */

@@ -35,8 +35,10 @@ struct table {
     uint64_t key; /* of the content: build id, or the binary's number */
     enum table_state state;
     enum ehtab_fail why;
-    bool urgent;  /* while queued: a sample waits for it */
-    bool changed; /* since the processes that map it were published */
+    bool urgent;    /* while queued: a sample waits for it */
+    bool changed;   /* since the processes that map it were told */
+    bool gone;      /* while tables are being forgotten */
+    uint32_t users; /* mappings of processes */
     uint32_t pg_base, n_pages, first_page;
     int64_t seen_ns; /* last touch by a sample, CLOCK_MONOTONIC */
     uint32_t *chunk; /* n_chunk of the builder's, each held once */

@@ -29,7 +29,10 @@ typedef int32_t s32;
 #define SA_MAX_RULES   65536
 #define SA_PROC_MAPS   4096 /* executable mappings of one process */
 
-/* One executable mapping of one process; sorted by start inside the process's range. */
+/*
+ * One executable mapping of one process; sorted by start inside the process's range. Where its
+ * table is may change while it is read: npages is written last and 0 before anything else changes.
+ */
 struct sa_mapent {
 	u64 start, end;
 	u64 bias;	/* runtime address - ELF address */
@@ -40,8 +43,8 @@ struct sa_mapent {
 };
 
 enum sa_no_table {
-	SA_NT_WAIT = 0, /* not built, failed or evicted: stop notable */
-	SA_NT_FP,	/* anonymous (JIT), or a file without .eh_frame: frame pointers */
+	SA_NT_WAIT = 0,	    /* not built, failed or evicted: stop notable */
+	SA_NT_FP = 1 << 30, /* anonymous (JIT), or a file without .eh_frame: frame pointers */
 };
 
 /* Rows of one 64 KiB page of a binary: global row number (chunk << 16 | index) and count. */

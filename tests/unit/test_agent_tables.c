@@ -231,18 +231,117 @@ static void test_ranges_rest(void **state)
         assert_int_not_equal(f->proc[0].maps_off, first);
         assert_int_equal(f->ents[first + 7].end, 8 << 16);
     }
-    /* the eighth does not fit, is said, and the process keeps what it has */
-    first = f->proc[0].maps_off;
+    /* the eighth does not fit, is said, and the process is gone rather than wrong */
     assert_int_equal(tables_publish(t, &p, &err), -ENOSPC);
     assert_non_null(strstr(err.msg, "mappings of process 5"));
-    assert_int_equal(f->proc[0].maps_off, first);
+    assert_null(fake_find(f, 5));
+    tables_get_stats(t, &st);
+    assert_int_equal(st.no_room, 1);
     (void)usleep(60000);
-    tables_tick(t);
+    for (int i = 0; i < 2; i++) /* room is given back, then used */
+        tables_tick(t);
+    assert_non_null(fake_find(f, 5));
+    assert_int_equal(fake_find(f, 5)->n, 8);
     tables_get_stats(t, &st);
     assert_int_equal(st.mapents, 8);
     err = (struct err){};
     assert_ok(tables_publish(t, &p, &err), &err);
     (void)tables_close(t);
+    fake_free(f);
+}
+
+/* Every entry is in use when a table comes that all processes map: none loses its range, all are
+ * told in place, and again when it is evicted. */
+static void test_full_told(void **state)
+{
+    struct tables_io io;
+    struct fake *f = fake_new(&io);
+    struct binary *libc = open_binary(LIBC), *other = open_binary("/usr/bin/python3");
+    struct proc_map map[2] = {
+        {.start = 0x1000, .end = 0x2000, .why = "anonymous"},
+        {.start = 0x400000, .end = 0x40000000, .bias = 0x400000, .bin = libc}};
+    struct proc_map last = {.start = 0x400000, .end = 0x40000000, .bias = 0x400000, .bin = other};
+    struct sa_proc before[N_PROCS];
+    struct tables_stats st;
+    struct tables *t;
+    struct err err = {};
+
+    (void)state;
+    io.n_pgidx = 60; /* of the two tables only one at a time */
+    assert_ok(tables_open(&t, &io, &(struct tables_opts){.reuse_ns = 1}, &err), &err);
+    for (uint32_t i = 0; i < 31; i++)
+        assert_ok(tables_publish(t, &(struct proc){.tgid = 10 + i, .n_map = 2, .map = map}, &err),
+                  &err);
+    assert_ok(tables_publish(t, &(struct proc){.tgid = 99, .n_map = 1, .map = &last}, &err), &err);
+    memcpy(before, f->proc, sizeof before);
+    for (int k = 0; k < 4; k++) {
+        tables_want(t, k % 2 ? other : libc);
+        settle(t);
+        tables_want(t, k % 2 ? other : libc); /* the first time another had to go */
+        settle(t);
+        assert_memory_equal(before, f->proc, sizeof before);
+        for (uint32_t i = 0; i < 31; i++) {
+            const struct sa_mapent *m = &f->ents[f->proc[i].maps_off];
+
+            assert_int_equal(m[0].first_page, SA_NT_FP);
+            assert_int_equal(m[1].npages > 0, k % 2 == 0);
+            assert_int_equal(m[1].bias, 0x400000);
+        }
+        assert_int_equal(f->ents[fake_find(f, 99)->maps_off].npages > 0, k % 2);
+    }
+    tables_get_stats(t, &st);
+    assert_int_equal(st.no_room, 0);
+    assert_int_equal(st.mapents, 63);
+    assert_true(st.evicted >= 3);
+    (void)tables_close(t);
+    (void)binary_unref(libc);
+    (void)binary_unref(other);
+    fake_free(f);
+}
+
+/* One process that maps and unmaps without end does not use the space up. */
+static void test_large_pauses(void **state)
+{
+    enum {
+        N = 1000,
+        ENTS = 6 * N
+    };
+    struct tables_io io;
+    struct fake *f = fake_new(&io);
+    struct sa_mapent *ents = calloc(ENTS, sizeof *ents);
+    struct proc_map *map = calloc(N, sizeof *map);
+    struct proc p = {.tgid = 5, .n_map = N, .map = map};
+    struct tables_stats st;
+    struct tables *t;
+    struct err err = {};
+
+    (void)state;
+    assert_true(ents && map);
+    io.mapents = ents;
+    io.n_mapents = ENTS;
+    for (uint64_t i = 0; i < N; i++)
+        map[i] = (struct proc_map){.start = i << 16, .end = (i + 1) << 16, .why = "anonymous"};
+    assert_ok(tables_open(&t, &io, &(struct tables_opts){.reuse_ns = 120 * NS_PER_MS}, &err), &err);
+    for (int64_t end = mono_now().v + 500 * NS_PER_MS; mono_now().v < end;) {
+        map[0].start = (uint64_t)mono_now().v & 0xff;
+        assert_ok(tables_publish(t, &p, &err), &err);
+        tables_tick(t);
+        (void)usleep(100);
+    }
+    map[0].start = 7;
+    assert_ok(tables_publish(t, &p, &err), &err);
+    (void)usleep(60000);
+    tables_tick(t);
+    assert_int_equal(ents[f->proc[0].maps_off].start, 7);
+    p.n_map = 2; /* an exec is not waited for */
+    map[0].start = 9;
+    assert_ok(tables_publish(t, &p, &err), &err);
+    assert_int_equal(ents[f->proc[0].maps_off].start, 9);
+    tables_get_stats(t, &st);
+    assert_int_equal(st.no_room, 0);
+    (void)tables_close(t);
+    free(ents);
+    free(map);
     fake_free(f);
 }
 
@@ -262,6 +361,38 @@ static bool check_table(const struct fake *f, const struct sa_mapent *m, struct 
     }
     ehtab_deinit(&want);
     return true;
+}
+
+/* Files without end, each mapped once: what is known of them is forgotten. */
+static void test_forgotten(void **state)
+{
+    struct tables_io io;
+    struct fake *f = fake_new(&io);
+    struct binary *libc = open_binary(LIBC);
+    const struct proc_map lmap = {.start = 0x400000, .end = 0x40000000, .bin = libc};
+    struct tables_stats st;
+    struct tables *t;
+    struct err err = {};
+
+    (void)state;
+    assert_ok(tables_open(&t, &io, &(struct tables_opts){.reuse_ns = 1}, &err), &err);
+    assert_ok(tables_publish(t, &(struct proc){.tgid = 1, .n_map = 1, .map = &lmap}, &err), &err);
+    settle(t);
+    for (uint32_t i = 0; i < 20000; i++) {
+        struct binary b = {.id = 1000000 + i, .path = STR("x"), .fd = -1};
+        const struct proc_map map = {.start = 0x1000, .end = 0x2000, .bin = &b};
+
+        assert_ok(tables_publish(t, &(struct proc){.tgid = 2, .n_map = 1, .map = &map}, &err),
+                  &err);
+        tables_tick(t);
+    }
+    tables_get_stats(t, &st);
+    assert_true(st.known < 9000);
+    assert_int_equal(st.known + st.forgotten, 20001);
+    assert_true(check_table(f, &f->ents[fake_find(f, 1)->maps_off], libc));
+    (void)tables_close(t);
+    (void)binary_unref(libc);
+    fake_free(f);
 }
 
 /*
@@ -397,9 +528,10 @@ static void test_failed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_publish),    cmocka_unit_test(test_ranges_rest),
-        cmocka_unit_test(test_evict),      cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_pages_full),
+        cmocka_unit_test(test_publish),      cmocka_unit_test(test_ranges_rest),
+        cmocka_unit_test(test_evict),        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_pages_full),   cmocka_unit_test(test_full_told),
+        cmocka_unit_test(test_large_pauses), cmocka_unit_test(test_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

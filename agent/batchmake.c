@@ -139,11 +139,14 @@ static uint32_t user_frame(struct making *k, uint64_t w)
     uint32_t i;
     struct binary *b;
 
-    if ((w & SA_W_TAG) == SA_W_RAW) /* all of a kind are one: nothing tells them apart later */
+    if ((w & SA_W_TAG) == SA_W_RAW &&
+        w != SA_W_VSYS) /* all of a kind are one: nothing tells them apart later */
         w &= SA_W_TAG | STACKAGG_W_ANON;
     i = index_of(&k->by_user, w, k->frame.n, &is_new);
     if (!is_new)
         return i;
+    if (w == SA_W_VSYS)
+        return frame_new(k, FRAME_NATIVE, STR("[vsyscall]"), 0, 0);
     if ((w & SA_W_TAG) == SA_W_RAW)
         return w & STACKAGG_W_ANON ? frame_new(k, FRAME_JIT, STR("[anonymous]"), 0, 0)
                                    : frame_new(k, FRAME_NATIVE, STR("[unmapped]"), 0, 0);

@@ -34,7 +34,8 @@ struct bpf_load {
     const char *online_path;
     uint64_t period_ns;
     uint32_t pass_stack; /* 0: samples do not go to the events' rings */
-    uint32_t n_cpu, width;
+    uint32_t n_cpu, width, fake_cpus;
+    bool has_loop;
     struct cpu_event {
         int fd; /* owned by link; -1: none */
         struct bpf_link *link;
@@ -202,8 +203,11 @@ uint64_t bpf_load_map_bytes(const struct bpf_load *b)
         if (!at)
             continue;
         at += strcspn(at, "0123456789");
-        if (str_u64((struct str){at, strcspn(at, "\n")}, &v))
-            sum += v;
+        if (!str_u64((struct str){at, strcspn(at, "\n")}, &v))
+            continue;
+        if (b->fake_cpus && bpf_map__type(m) == BPF_MAP_TYPE_PERCPU_ARRAY)
+            v = v / b->n_cpu * b->fake_cpus;
+        sum += v;
     }
     return sum;
 }
@@ -368,6 +372,11 @@ uint32_t bpf_load_cpus(const struct bpf_load *b)
     return b->n_cpu;
 }
 
+bool bpf_load_has_loop(const struct bpf_load *b)
+{
+    return b->has_loop;
+}
+
 uint32_t bpf_load_width(const struct bpf_load *b)
 {
     return b->width;
@@ -412,7 +421,7 @@ static int load_failed(int code, struct err *err)
         return err_set(err, code,
                        "load of the BPF programs: descriptor limit reached: needs 2 per CPU + 64, "
                        "raise ulimit -n");
-    bpf_load_probe(&p);
+    bpf_load_probe(false, &p);
     if (p.worst == BPF_PROBE_IMPOSSIBLE) {
         bpf_load_probe_text(&p, text, sizeof text);
         return err_set(err, code, "no BPF here: %.140s", text);
@@ -423,12 +432,17 @@ static int load_failed(int code, struct err *err)
 
 static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, struct err *err)
 {
-    uint32_t ring = o->ring_bytes ? o->ring_bytes : ring_size(o->period_ns, b->n_cpu);
+    uint32_t cpus = o->fake_cpus ? o->fake_cpus : b->n_cpu;
+    uint32_t ring = o->ring_bytes ? o->ring_bytes : ring_size(o->period_ns, cpus);
     int r;
 
     b->sk = cpu_bpf__open();
     if (!b->sk)
         return load_failed(-errno, err);
+    b->has_loop = !o->no_bpf_loop &&
+                  libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, BPF_FUNC_loop, NULL) == 1;
+    b->sk->rodata->sa_has_loop = b->has_loop;
+    b->sk->rodata->sa_no_fp = o->no_fallback_fp;
     b->sk->rodata->sa_do_user = !o->no_user;
     b->sk->rodata->sa_pass_tgid = o->pass_tgid;
     b->sk->bss->sa_period = o->period_ns;
@@ -462,6 +476,7 @@ int bpf_load_open(struct bpf_load **ret, const struct bpf_load_opts *opts, struc
     b->n_cpu = (uint32_t)n;
     b->period_ns = opts->period_ns;
     b->pass_stack = opts->pass_stack;
+    b->fake_cpus = opts->fake_cpus;
     b->online_path = opts->online_path ? opts->online_path : ONLINE;
     b->cpu = xcalloc(b->n_cpu, sizeof *b->cpu);
     for (uint32_t i = 0; i < b->n_cpu; i++)

@@ -18,9 +18,12 @@ struct bpf_load;
 struct bpf_load_opts {
     uint64_t period_ns;  /* of every CPU's event, 1 ms to 1 s */
     uint32_t ring_bytes; /* power of two, a multiple of the page; 0: by period and CPUs, >= 4 MiB */
+    bool no_fallback_fp; /* no frame pointers where no table says anything: stop there */
+    bool no_bpf_loop;    /* as on a kernel without bpf_loop(), whatever this one has */
     /* For tests; 0: what the machine has. */
     const char *online_path; /* a list as in /sys/devices/system/cpu/online */
     bool no_user;            /* leave the user part of stacks out (benchmarks) */
+    uint32_t fake_cpus;      /* sizes, and bpf_load_map_bytes(), as with so many CPUs */
     /* This process's ticks also go to the events' own rings, with user registers and so many bytes
      * of stack: the same sample for another unwinder. */
     uint32_t pass_tgid, pass_stack;
@@ -41,6 +44,9 @@ int bpf_load_drain(struct bpf_load *b, void (*fn)(void *ctx, const struct sa_ev 
 
 /* CPUs that may exist: the length of arrays by CPU. */
 uint32_t bpf_load_cpus(const struct bpf_load *b);
+
+/* Do programs walk stacks by bpf_loop(), or by a counted loop? */
+bool bpf_load_has_loop(const struct bpf_load *b);
 
 /* CPUs with an event now. */
 uint32_t bpf_load_width(const struct bpf_load *b);
@@ -66,7 +72,8 @@ int bpf_load_event_fd(const struct bpf_load *b, uint32_t cpu);
  */
 struct tables_io bpf_load_tables_io(struct bpf_load *b);
 
-/* Bytes that the maps hold, as the kernel counts them (fdinfo memlock), chunks apart. */
+/* Bytes that the maps hold, as the kernel counts them (fdinfo memlock), chunks apart; those by CPU
+ * scaled to fake_cpus. */
 uint64_t bpf_load_map_bytes(const struct bpf_load *b);
 
 /* ---- what this machine can do --------------------------------------------------------------- */
@@ -80,7 +87,7 @@ enum bpf_probe_state {
 struct bpf_probe_item {
     const char *name; /* static: "btf", "cap_perfmon", ... */
     enum bpf_probe_state state;
-    char why[160];    /* empty where OK */
+    char why[160];    /* mostly empty where OK */
     char remedy[160]; /* what to do; empty where there is nothing */
 };
 
@@ -94,8 +101,9 @@ struct bpf_probe {
     struct bpf_probe_item item[BPF_PROBE_MAX];
 };
 
-/* By trying, never by version. Loads nothing that stays. Any thread. */
-void bpf_load_probe(struct bpf_probe *ret);
+/* By trying, never by version. Loads nothing that stays. no_bpf_loop: as if that were missing. Any
+ * thread. */
+void bpf_load_probe(bool no_bpf_loop, struct bpf_probe *ret);
 
 /* The first item of the worst state as one line "name: why; remedy", for an error message. */
 void bpf_load_probe_text(const struct bpf_probe *p, char *ret, size_t size);

@@ -82,12 +82,13 @@ static void check_state_dir(struct check *c, const char *state_dir)
             "%s: every start is a new agent", ids.why);
 }
 
-void check_run(const char *proc, const char *sys, const char *state_dir, struct check *ret)
+void check_run(const char *proc, const char *sys, const char *state_dir, bool no_bpf_loop,
+               struct check *ret)
 {
     struct bpf_probe p = {};
 
     *ret = (struct check){};
-    bpf_load_probe(&p);
+    bpf_load_probe(no_bpf_loop, &p);
     for (uint32_t i = 0; i < p.n; i++)
         ret->item[ret->n++] = p.item[i];
     ret->worst = p.worst;
@@ -217,10 +218,11 @@ static int spin(struct self_test *t, int64_t ns, struct err *err)
     return turn(t, err);
 }
 
-static int self_test(struct self_test *t, struct source_account *ret, struct err *err)
+static int self_test(struct self_test *t, bool no_bpf_loop, struct source_account *ret,
+                     struct err *err)
 {
     const struct proc_conf pc = {.proc = "/proc"};
-    const struct source_cpu_opts so = {.period_ns = PERIOD_NS};
+    const struct source_cpu_opts so = {.period_ns = PERIOD_NS, .no_bpf_loop = no_bpf_loop};
     const struct names_conf nc = {
         .cache = UINT64_C(16) << 20, .proc = "/nowhere", .sys = "/nowhere"};
     int64_t end;
@@ -243,12 +245,12 @@ static int self_test(struct self_test *t, struct source_account *ret, struct err
     return 0;
 }
 
-void check_self_test(struct check *c)
+void check_self_test(struct check *c, bool no_bpf_loop)
 {
     struct self_test t = {};
     struct source_account a = {};
     struct err err = {};
-    int r = self_test(&t, &a, &err);
+    int r = self_test(&t, no_bpf_loop, &a, &err);
 
     source_cpu_close(t.cpu);
     perfmap_close(t.perfmap);

@@ -21,12 +21,13 @@ struct check {
 };
 
 /* All rows but the self-test. proc, sys: "/proc", "/sys". */
-void check_run(const char *proc, const char *sys, const char *state_dir, struct check *ret);
+void check_run(const char *proc, const char *sys, const char *state_dir, bool no_bpf_loop,
+               struct check *ret);
 
 /* 200 ms of a known spin under the real programs, once its unwind tables are built: whole stacks
  * with its four names (fewer than 95 %: degraded; none: impossible), and the identity exact. Added
  * as the row "self_test". Takes about a second. */
-void check_self_test(struct check *c);
+void check_self_test(struct check *c, bool no_bpf_loop);
 
 /* The table; ends with the line "no BPF here: REASON" where BPF is impossible. */
 void check_print(const struct check *c, FILE *to);

@@ -368,6 +368,8 @@ static int open_parts(struct collector *c, struct err *err)
                            .want = &conf->want};
     struct source_cpu_opts so = {.period_ns = (uint64_t)conf->period_ns,
                                  .table_budget = conf->table_budget,
+                                 .no_fallback_fp = !conf->fallback_fp,
+                                 .no_bpf_loop = c->conf.no_bpf_loop,
                                  .ring_bytes = (uint32_t)conf->ring_bytes};
 
     memcpy(pc.host, c->conf.ids->host, sizeof pc.host);

@@ -28,6 +28,7 @@ struct collector_conf {
     struct upload *upload;
     int64_t interval_ns; /* of batches */
     bool loopback;       /* the server is on this machine: no phase */
+    bool no_bpf_loop;    /* for tests */
 };
 
 /* Rings, /proc, BPF, in this order. errors: as perfmap_open() and source_cpu_open() */

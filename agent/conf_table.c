@@ -33,7 +33,9 @@ const struct conf_opt agent_opts[] = {
      "debug files by build id; empty: none"},
 
     {"unwind", "table_budget", CONF_SIZE, AT(table_budget), "64MiB", M(8), G(1),
-     "memory for unwind tables"},
+     "memory for unwind tables; beyond it those seen longest ago go"},
+    {"unwind", "fallback_fp", CONF_BOOL, AT(fallback_fp), "on", 0, 0,
+     "where no table says anything (JIT, Go): the frame pointer, if it is plausible; else stop"},
 
     {"labels", "cmdline", CONF_STR, AT(cmdline), "masked", 0, 0,
      "what is sent of command lines: masked (secrets hidden), exe (the program's name) or off"},

@@ -19,6 +19,7 @@ struct agent_conf {
     uint64_t symbols_cache;
     char *debuginfo_dir;
     uint64_t table_budget;
+    bool fallback_fp;
     char *cmdline, *label_env, *label_static;
     char *include, *exclude;
     /* made of the above and of the sections [rule NAME] */

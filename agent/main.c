@@ -34,6 +34,7 @@ enum {
     OPT_MARKDOWN,
     OPT_VERBOSE,
     OPT_PID,
+    OPT_NO_BPF_LOOP,
 };
 
 struct args {
@@ -42,6 +43,7 @@ struct args {
     uint64_t pid;       /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
+    bool no_bpf_loop;
 };
 
 static struct args args = {.state_dir = STATE_DIR};
@@ -67,6 +69,8 @@ static const struct argp_option options[] = {
     {"single", OPT_SINGLE, NULL, 0, "all in one process, which is the only form so far", 0},
     {"pid", OPT_PID, "PID", 0,
      "with check: what this process would be seen as: identity, labels, rules that match", 0},
+    {"no-bpf-loop", OPT_NO_BPF_LOOP, NULL, 0,
+     "for tests: walk stacks as on a kernel without bpf_loop (before 5.17)", 0},
     {"verbose", OPT_VERBOSE, NULL, 0, "log at level debug", 0},
     {"help-config", OPT_HELP_CONFIG, NULL, 0, "print all settings and end", 1},
     {"markdown-config", OPT_MARKDOWN, NULL, 0, "the same as docs/config.md", 1},
@@ -108,6 +112,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!str_u64(str_c(arg), &args.pid) || args.pid == 0 || args.pid > INT32_MAX)
             // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
             argp_error(state, "\"%s\" is no process id", arg);
+        return 0;
+    case OPT_NO_BPF_LOOP:
+        args.no_bpf_loop = true;
         return 0;
     case OPT_VERBOSE:
         log_set_level(LOG_DEBUG);
@@ -198,9 +205,9 @@ static int cmd_check(void)
 
     if (args.pid)
         return check_pid(&args.conf, (uint32_t)args.pid, args.state_dir, stdout);
-    check_run("/proc", "/sys", args.state_dir, &c);
+    check_run("/proc", "/sys", args.state_dir, args.no_bpf_loop, &c);
     if (c.worst != BPF_PROBE_IMPOSSIBLE)
-        check_self_test(&c);
+        check_self_test(&c, args.no_bpf_loop);
     check_print(&c, stdout);
     return check_status(&c);
 }
@@ -308,7 +315,8 @@ static int start_collector(struct running *r, int64_t interval, bool loopback, c
                                       .spool = r->spool,
                                       .upload = r->upload,
                                       .interval_ns = interval,
-                                      .loopback = loopback};
+                                      .loopback = loopback,
+                                      .no_bpf_loop = args.no_bpf_loop};
 
     return collector_open(&r->collector, &cc, err);
 }
@@ -365,7 +373,7 @@ static bool allowed(struct check *c)
 {
     char reason[384];
 
-    check_run("/proc", "/sys", args.state_dir, c);
+    check_run("/proc", "/sys", args.state_dir, args.no_bpf_loop, c);
     for (uint32_t i = 0; i < c->n; i++) {
         if (c->item[i].state == BPF_PROBE_DEGRADED)
             log_event(LOG_WARN, "degraded", LOG_C("what", c->item[i].name),

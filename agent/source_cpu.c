@@ -254,7 +254,10 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
     const struct bpf_load_opts lo = {.period_ns = opts->period_ns,
                                      .ring_bytes = opts->ring_bytes,
                                      .online_path = opts->online_path,
-                                     .no_user = opts->no_user};
+                                     .no_user = opts->no_user,
+                                     .no_fallback_fp = opts->no_fallback_fp,
+                                     .no_bpf_loop = opts->no_bpf_loop,
+                                     .fake_cpus = opts->fake_cpus};
     const struct tables_opts to = {.budget = opts->table_budget};
     struct source_cpu *s = xcalloc(1, sizeof *s);
     struct tables_io io;

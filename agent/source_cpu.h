@@ -16,10 +16,13 @@ struct source_cpu;
 struct source_cpu_opts {
     uint64_t period_ns;    /* 1 ms to 1 s; 10,101,010 is 99 Hz */
     uint64_t table_budget; /* bytes of unwind rows; 0: 64 MiB */
+    bool no_fallback_fp;   /* as in bpf_load_opts */
+    bool no_bpf_loop;
     /* For tests; 0: as the machine has it. */
     uint32_t ring_bytes;
     const char *online_path, *stat_path;
     bool no_user;
+    uint32_t fake_cpus;
 };
 
 /* errors: as bpf_load_open() */

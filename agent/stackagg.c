@@ -136,7 +136,7 @@ static uint32_t who_of(struct stackagg *a, const struct sa_ev *ev, const struct 
 static uint64_t settle_word(uint64_t w, const struct proc *p)
 {
     const struct proc_map *m;
-    uint64_t addr = w & ~SA_W_TAG, elf;
+    uint64_t addr = w & SA_W_RAWBITS, elf;
 
     if ((w & SA_W_TAG) != SA_W_RAW || !p)
         return w;

@@ -123,10 +123,14 @@ enum sa_flag {
 	SA_F_FROM_KERNEL = 4,
 };
 
+#define SA_VSYSCALL 0xffffffffff600000ULL /* the kernel's page above user space */
+
 /* user words: tag in the two top bits */
 #define SA_W_TAG     (3ULL << 62)
 #define SA_W_NATIVE  0ULL	  /* bin:22 | ELF address:40 */
-#define SA_W_RAW     (1ULL << 62) /* an address that no table entry covers */
+#define SA_W_RAW     (1ULL << 62) /* an address that no table entry covers: 61 bits */
+#define SA_W_VSYS    (SA_W_RAW | (SA_VSYSCALL & SA_W_RAWBITS)) /* anywhere in the vsyscall page */
+#define SA_W_RAWBITS ((1ULL << 61) - 1)
 #define SA_W_MARK    (3ULL << 62) /* marker: SA_M_* in the low bits */
 #define SA_W_BIN(w)  ((u32)(((w) >> 40) & 0x3fffff))
 #define SA_W_ADDR(w) ((w)&0xffffffffffULL)

@@ -20,6 +20,7 @@ struct sa_state {
 	u8 ra;	 /* pc is a return address: look up pc - 1 */
 	u8 leaf; /* reg is valid */
 	u8 bp_bad;
+	u8 no_fp; /* never step by the frame pointer */
 	struct sa_proc pi;
 	struct sa_ev e; /* its words are w */
 	u64 w[SA_MAX_WORDS];
@@ -43,6 +44,11 @@ static __always_inline void push(struct sa_state *s, u64 w)
 		s->w[n] = w;
 		s->nw = n + 1;
 	}
+}
+
+static __always_inline void push_raw(struct sa_state *s, u64 pc)
+{
+	push(s, SA_W_RAW | (pc & SA_W_RAWBITS));
 }
 
 /* The mapping that holds pc, by binary search in the process's range; the last hit first. */
@@ -91,6 +97,8 @@ static __always_inline int fp_step(struct sa_state *s)
 {
 	u64 v[2];
 
+	if (s->no_fp)
+		return SA_S_NOINFO;
 	if (s->bp_bad || s->bp < s->sp || (s->bp & 7) || s->bp - s->sp > SA_FP_MAX)
 		return SA_S_BADFP;
 	if (sa_read(s, v, sizeof v, s->bp))
@@ -138,16 +146,19 @@ static __always_inline int sig_step(struct sa_state *s)
 	return s->pc ? 0 : stop(s, SA_S_ZEROPC);
 }
 
-/* The rule in force at ELF address va of a binary with a table. 0, or why not. */
-static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent *m, u64 va,
-				     const struct sa_rule **ret)
+/*
+ * The rule in force at ELF address va of a binary with a table of npages, which was read before the
+ * rest: user space writes it last. 0, or why not.
+ */
+static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent *m, u32 npages,
+				     u64 va, const struct sa_rule **ret)
 {
-	u32 pg = (u32)(va >> 16) - m->first_page, row;
+	u32 pg = (u32)(va >> 16) - *(const volatile u32 *)&m->first_page, row;
 
 	*ret = 0;
-	if (pg >= m->npages)
+	if (pg >= npages)
 		return 0; /* before the first FDE or behind the last: no information */
-	u32 i = m->pg_base + pg;
+	u32 i = *(const volatile u32 *)&m->pg_base + pg;
 	const struct sa_pg *g = sa_page(s, i);
 
 	if (!g)
@@ -246,6 +257,29 @@ static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r
 	return ra ? 0 : stop(s, SA_S_END);
 }
 
+/*
+ * No mapping. The vsyscall page belongs to none: its three functions have no frame, and a kernel
+ * that emulates them is seen with its address. Only as a leaf.
+ */
+static __always_inline int unmapped_step(struct sa_state *s, u64 pc)
+{
+	u64 ra;
+
+	if ((pc & ~0xfffULL) != SA_VSYSCALL || !s->leaf) {
+		push_raw(s, pc);
+		return stop(s, SA_S_NOMAP);
+	}
+	push(s, SA_W_VSYS);
+	s->depth++;
+	if (sa_read(s, &ra, 8, s->sp))
+		return stop(s, SA_S_READFAULT);
+	s->sp += 8;
+	s->pc = ra;
+	s->ra = 1;
+	s->leaf = 0;
+	return 0;
+}
+
 static __always_inline int step_frame(struct sa_state *s)
 {
 	const struct sa_rule *r;
@@ -257,18 +291,17 @@ static __always_inline int step_frame(struct sa_state *s)
 	u64 pc = s->pc - s->ra;
 	const struct sa_mapent *m = find_map(s, pc);
 
-	if (!m) {
-		push(s, SA_W_RAW | (pc & ~SA_W_TAG));
-		return stop(s, SA_S_NOMAP);
-	}
+	if (!m)
+		return unmapped_step(s, pc);
 	u64 va = pc - m->bias;
+	u32 npages = *(const volatile u32 *)&m->npages;
 
 	if (m->bin)
 		push(s, SA_W_NATIVE | ((u64)(m->bin & 0x3fffff) << 40) | (va & 0xffffffffffULL));
 	else
-		push(s, SA_W_RAW | (pc & ~SA_W_TAG));
+		push_raw(s, pc);
 	s->depth++;
-	if (!m->npages) {
+	if (!npages) {
 		if (m->first_page != SA_NT_FP)
 			return stop(s, SA_S_NOTABLE);
 		int e = fp_step(s);
@@ -277,7 +310,7 @@ static __always_inline int step_frame(struct sa_state *s)
 			return stop(s, e);
 		return s->pc ? 0 : stop(s, SA_S_END);
 	}
-	int e = find_rule(s, m, va, &r);
+	int e = find_rule(s, m, npages, va, &r);
 
 	if (e)
 		return stop(s, e);

@@ -80,6 +80,12 @@ struct {
 /* For benchmarks: 0 leaves the user part of stacks out. */
 const volatile u32 sa_do_user = 1;
 
+/* Never step by the frame pointer. */
+const volatile u32 sa_no_fp = 0;
+
+/* Does this kernel have bpf_loop() (5.17)? The branch that is not taken is not loaded. */
+const volatile u32 sa_has_loop = 1;
+
 static __always_inline int sa_read(struct sa_state *s, void *to, u32 n, u64 at)
 {
 	return bpf_probe_read_user(to, n, (void *)at);
@@ -116,12 +122,30 @@ static __always_inline int sa_row(void *chunk, u32 idx, u32 *row)
 	return 0;
 }
 
-static long step(u32 i, void *c)
+/* A global function is verified once, by itself, however often and in whatever loop it is called.
+ */
+__noinline int sa_step(u32 slot)
 {
-	u32 slot = *(u32 *)c;
 	struct sa_state *s = bpf_map_lookup_elem(&scratch, &slot);
 
 	return s ? step_frame(s) : 1;
+}
+
+static long step(u32 i, void *slot)
+{
+	return sa_step(*(u32 *)slot) != 0; /* the verifier wants to see 0 or 1 */
+}
+
+/* Steps until one says stop. */
+static __always_inline void walk(u32 slot)
+{
+	if (sa_has_loop) {
+		bpf_loop(SA_MAX_STEPS, step, &slot, 0);
+		return;
+	}
+	for (int i = 0; i < SA_MAX_STEPS; i++)
+		if (sa_step(slot))
+			break;
 }
 
 /*
@@ -185,16 +209,16 @@ static __always_inline void collect_user(struct sa_state *s, u32 slot, bool know
 		return;
 	if (!load_regs(s, t)) {
 		s->e.stop = SA_S_COMPAT32;
-		push(s, SA_W_RAW | (s->pc & ~SA_W_TAG));
+		push_raw(s, s->pc);
 		return;
 	}
 	if (!known) {
 		s->e.stop = SA_S_NOPROC;
-		push(s, SA_W_RAW | (s->pc & ~SA_W_TAG));
+		push_raw(s, s->pc);
 		return;
 	}
 	s->e.map_gen = s->pi.gen;
-	bpf_loop(SA_MAX_STEPS, step, &slot, 0);
+	walk(slot);
 }
 
 /*
@@ -226,6 +250,7 @@ static __always_inline struct sa_state *collect(void *ctx, u32 slot, u8 kind, u6
 	s->nw = s->depth = s->lastmap = 0;
 	s->ra = s->bp_bad = 0;
 	s->leaf = 1;
+	s->no_fp = sa_no_fp;
 	s->e.stop = SA_S_TRUNC; /* what is left if the loop runs out */
 	if (!from_user)
 		s->e.flags |= SA_F_FROM_KERNEL;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * stackstat [-p PERIOD_NS] [-s SECONDS] [-w SECONDS] [-r RING_BYTES] [-c PERIOD_NS] [-n STACKS]
- *           [-x] [-k] [-e] [-i] [-O FILE] PID...
+ *           [-x] [-k] [-e] [-i] [-l] [-f] [-b BYTES] [-N CPUS] [-O FILE] PID...
  *
  * The agent's whole way from tick to stack, without a batch: how the stacks of some processes
  * ended, and the account of the machine. Prints "ready" when it samples, one line per window and
  * process, then totals, all as key=value. -w: stacks count only after so many seconds, when tables
  * are built; accounts always do. -c: change the period in the middle. -n: print that many stacks.
  * -x: exclude the processes. -k: no user stacks. -i: lines of standard input are periods, each in
- * force when the line "period NS" answers. -O: the list of online CPUs is this file. Ends after the
- * time, or at SIGTERM. Exit 0; 1 an identity did not hold; 77 no BPF here; 2 usage or
+ * force when the line "period NS" answers. -l: as without bpf_loop(). -f: no frame pointers. -b:
+ * budget of tables. -N: sizes as with so many CPUs. -O: the list of online CPUs is this file. Ends
+ * after the time, or at SIGTERM. Exit 0; 1 an identity did not hold; 77 no BPF here; 2 usage or
  * another error.
  */
 #include <errno.h>
@@ -40,7 +41,9 @@ struct opts {
     uint64_t period, change;
     double seconds, warm;
     uint32_t ring, stacks;
-    bool exclude, no_user, broken, asked;
+    bool exclude, no_user, broken, asked, no_loop, no_fp;
+    uint64_t budget;
+    uint32_t fake_cpus;
     const char *online;
 };
 
@@ -236,9 +239,11 @@ static void print_end(struct tool *x)
     (void)getrusage(RUSAGE_SELF, &ru);
     (void)printf("tables built=%" PRIu64 " failed=%" PRIu64 " evicted=%" PRIu64 " bytes=%" PRIu64
                  " rules=%" PRIu64 " pages=%" PRIu64 " procs=%" PRIu64 " mapents=%" PRIu64
-                 " build_ns=%" PRIu64 " map_bytes=%" PRIu64 " rss_kb=%ld cpu_ns=%" PRId64 "\n",
+                 " no_room=%" PRIu64 " queue_full=%" PRIu64 " known=%" PRIu64 " build_ns=%" PRIu64
+                 " map_bytes=%" PRIu64 " rss_kb=%ld cpu_ns=%" PRId64 "\n",
                  st.built, st.failed, st.evicted, st.bytes, st.rules, st.pages, st.procs,
-                 st.mapents, st.build_ns, source_cpu_map_bytes(x->src), ru.ru_maxrss,
+                 st.mapents, st.no_room, st.queue_full, st.known, st.build_ns,
+                 source_cpu_map_bytes(x->src), ru.ru_maxrss,
                  (ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * NS_PER_S +
                      (ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) * NS_PER_US);
     for (int k = 1; k < EHTAB_FAIL_N; k++)
@@ -273,6 +278,10 @@ static int run(struct tool *x, struct err *err)
     const struct source_cpu_opts so = {.period_ns = x->o.period,
                                        .ring_bytes = x->o.ring,
                                        .no_user = x->o.no_user,
+                                       .no_bpf_loop = x->o.no_loop,
+                                       .no_fallback_fp = x->o.no_fp,
+                                       .table_budget = x->o.budget,
+                                       .fake_cpus = x->o.fake_cpus,
                                        .online_path = x->o.online};
     const struct proc_conf pc = {
         .proc = "/proc", .boot = procread_boot_time("/proc", NULL, NULL), .tick_ns = 10000000};
@@ -311,7 +320,8 @@ static int run(struct tool *x, struct err *err)
 static int usage(void)
 {
     (void)fputs("usage: stackstat [-p PERIOD_NS] [-c PERIOD_NS] [-s SECONDS] [-w SECONDS] "
-                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-e] [-i] [-O FILE] PID...\n",
+                "[-r RING_BYTES] [-n STACKS] [-x] [-k] [-e] [-i] [-l] [-f] [-b BYTES] [-N CPUS] "
+                "[-O FILE] PID...\n",
                 stderr);
     return 2;
 }
@@ -323,7 +333,7 @@ int main(int argc, char **argv)
     uint64_t v;
     int o, r;
 
-    while ((o = getopt(argc, argv, "p:c:s:w:r:n:O:xkei")) != -1) {
+    while ((o = getopt(argc, argv, "p:c:s:w:r:n:b:N:O:xkeilf")) != -1) {
         if (o == 's' || o == 'w') {
             *(o == 's' ? &x.o.seconds : &x.o.warm) = strtod(optarg, NULL);
             continue;
@@ -333,7 +343,7 @@ int main(int argc, char **argv)
             continue;
         }
         v = 0;
-        if (o == '?' || (!strchr("xkei", o) && !str_u64(str_c(optarg), &v)))
+        if (o == '?' || (!strchr("xkeilf", o) && !str_u64(str_c(optarg), &v)))
             return usage();
         if (o == 'p')
             x.o.period = v;
@@ -343,6 +353,14 @@ int main(int argc, char **argv)
             x.o.ring = (uint32_t)v;
         else if (o == 'n')
             x.o.stacks = (uint32_t)v;
+        else if (o == 'b')
+            x.o.budget = v;
+        else if (o == 'N')
+            x.o.fake_cpus = (uint32_t)v;
+        else if (o == 'l')
+            x.o.no_loop = true;
+        else if (o == 'f')
+            x.o.no_fp = true;
         else if (o == 'x')
             x.o.exclude = true;
         else if (o == 'e')

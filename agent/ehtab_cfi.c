@@ -108,6 +108,7 @@ enum cfa_kind {
     CFA_REG,
     CFA_PLT11,
     CFA_PLT10,
+    CFA_PLT9,
     CFA_DEREF,
     CFA_OTHER,
 };
@@ -181,6 +182,8 @@ static uint8_t cfa_rule(struct ehtab *t, const struct columns *u, struct sa_rule
         return SA_K_PLT11;
     case CFA_PLT10:
         return SA_K_PLT10;
+    case CFA_PLT9:
+        return SA_K_PLT9;
     case CFA_DEREF:
         return u->cfa_reg == REG_RBP ? SA_K_DEREF_RBP : SA_K_DEREF_RSP;
     case CFA_OTHER:
@@ -237,17 +240,17 @@ static struct sa_rule to_rule(struct ehtab *t, const struct columns *u, bool sig
 
 /* ---- instructions --------------------------------------------------------------------------- */
 
-/* The three CFA expressions that occur: the two PLT forms, and *(rbp|rsp + off). */
+/* The CFA expressions that occur: the three PLT forms, and *(rbp|rsp + off). */
 static void cfa_expr(const uint8_t *p, uint64_t n, struct columns *u)
 {
-    /* breg7 8; breg16 0; lit15; and; lit11 (or 10); ge; lit3; shl; plus */
+    /* breg7 8; breg16 0; lit15; and; lit11 (10, 9); ge; lit3; shl; plus */
     static const uint8_t plt[11] = {0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22};
 
     u->cfa = CFA_OTHER;
     u->cfa_off = 0;
-    if (n == sizeof plt && !memcmp(p, plt, 6) && (p[6] == 0x3b || p[6] == 0x3a) &&
+    if (n == sizeof plt && !memcmp(p, plt, 6) && p[6] >= 0x39 && p[6] <= 0x3b &&
         !memcmp(p + 7, plt + 7, 4)) {
-        u->cfa = p[6] == 0x3b ? CFA_PLT11 : CFA_PLT10;
+        u->cfa = p[6] == 0x3b ? CFA_PLT11 : p[6] == 0x3a ? CFA_PLT10 : CFA_PLT9;
     } else if (n >= 3 && (p[0] == 0x76 || p[0] == 0x77)) {
         struct ehtab_cur c = {p + 1, p + n, false};
         int64_t off = ehtab_cur_sleb(&c);

@@ -76,6 +76,7 @@ enum sa_rule_kind {
 	SA_K_NOINFO,	/* no FDE covers this address */
 	SA_K_REG,	/* CFA = reg + off; leaf only */
 	SA_K_RAREG,	/* CFA = rsp + off, return address in reg; leaf only */
+	SA_K_PLT9,	/* as PLT11, >= 9: stubs that begin with endbr64 */
 };
 
 struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */

@@ -211,6 +211,9 @@ static __always_inline int find_cfa(struct sa_state *s, const struct sa_rule *r,
 	case SA_K_PLT10:
 		*cfa = s->sp + 8 + ((s->pc & 15) >= 10 ? 8 : 0);
 		return 0;
+	case SA_K_PLT9:
+		*cfa = s->sp + 8 + ((s->pc & 15) >= 9 ? 8 : 0);
+		return 0;
 	case SA_K_DEREF_RBP:
 		if (s->bp_bad)
 			return SA_S_BADFP;

@@ -25,9 +25,9 @@ static int64_t read_fd(void *ctx, void *to, uint64_t n, uint64_t at)
 
 static void print(uint64_t pc, const struct sa_rule *r)
 {
-    static const char *const kind[] = {"INVALID",   "RSP",    "RBP", "PLT11",
-                                       "PLT10",     "SIG",    "END", "DEREF_RBP",
-                                       "DEREF_RSP", "NOINFO", "REG", "RAREG"};
+    static const char *const kind[] = {"INVALID", "RSP",   "RBP",       "PLT11",     "PLT10",
+                                       "SIG",     "END",   "DEREF_RBP", "DEREF_RSP", "NOINFO",
+                                       "REG",     "RAREG", "PLT9"};
     static const char *const fp[] = {"same", "cfa", "rbp", "lost"};
 
     (void)printf("%" PRIx64 " %s %d %s %d %u\n", pc, kind[r->kind], r->off, fp[r->fpk], r->fpoff,

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     FUZZ_CHECK((why == EHTAB_OK) == (t.n > 0));
     for (size_t i = 0; i < t.n; i++) {
         FUZZ_CHECK(i == 0 || t.row[i - 1].pc < t.row[i].pc);
-        FUZZ_CHECK(t.row[i].rule.kind <= SA_K_RAREG && t.row[i].rule.fpk <= SA_FP_UNDEF);
+        FUZZ_CHECK(t.row[i].rule.kind <= SA_K_PLT9 && t.row[i].rule.fpk <= SA_FP_UNDEF);
         FUZZ_CHECK(t.row[i].rule.reg < 16);
     }
     ehtab_deinit(&t);

@@ -223,6 +223,10 @@ static void test_special(void **state)
     put_fde(&f, TEXT + 0xc0, 16, INSN(0x0f, 3, 0x76, 0x78, 6)); /* *(rbp - 8) */
     put_fde(&f, TEXT + 0x100, 16,
             INSN(0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22)); /* PLT */
+    put_fde(&f, TEXT + 0x110, 16,
+            INSN(0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3a, 0x2a, 0x33, 0x24, 0x22));
+    put_fde(&f, TEXT + 0x120, 16,
+            INSN(0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22));
     put_fde(&f, TEXT + 0x140, 16, INSN(0x0f, 2, 0x77, 8));       /* another expression */
     put_fde(&f, TEXT + 0x180, 16, INSN(0x10, 6, 2, 0x76, 0x70)); /* rbp at rbp - 16 */
     put_fde(&f, TEXT + 0x1c0, 16, INSN(0x80 | 16, 2));           /* RA at CFA - 16 */
@@ -238,6 +242,8 @@ static void test_special(void **state)
     expect(&t, TEXT + 0x80, (struct sa_rule){.kind = SA_K_REG, .reg = 10});
     expect(&t, TEXT + 0xc0, (struct sa_rule){.kind = SA_K_DEREF_RBP, .off = -8});
     expect(&t, TEXT + 0x100, (struct sa_rule){.kind = SA_K_PLT11});
+    expect(&t, TEXT + 0x110, (struct sa_rule){.kind = SA_K_PLT10});
+    expect(&t, TEXT + 0x120, (struct sa_rule){.kind = SA_K_PLT9});
     expect(&t, TEXT + 0x140, (struct sa_rule){});
     expect(&t, TEXT + 0x180,
            (struct sa_rule){.kind = SA_K_RSP, .off = 8, .fpk = SA_FP_RBP, .fpoff = -16});

@@ -21,22 +21,23 @@
     __asm__(".text\n.p2align 5\n.globl " #name "\n.type " #name ", @function\n" #name              \
             ":\n" __VA_ARGS__ "\n.size " #name ", . - " #name "\n")
 
-/* ---- the two forms of a PLT stub: a word is pushed at its eleventh (tenth) byte -------------- */
+/* ---- the three forms of a PLT stub: a word is pushed before its byte 11, 10 or 9 ------------- */
 
 #define PLT(name, lit, at, pad)                                                                    \
-    FUNCTION(name, ".cfi_startproc\n"                                                              \
-                   /* breg7 8; breg16 0; lit15; and; lit11 (10); ge; lit3; shl; plus */            \
-                   ".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, " lit                      \
-                   ", 0x2a, 0x33, 0x24, 0x22\n"                                                    \
-                   "mov $2000000, %ecx\n" /* 5 bytes */                                            \
-                   pad "push $0\n"        /* 2 */                                                  \
-                   "1: dec %ecx\n"        /* at 11 (10): 2 */                                      \
-                   "jnz 1b\n"             /* 2 */                                                  \
-                   at "pop %rdx\n"        /* at 15 */                                              \
-                   "ret\n"                /* at 16: popped */                                      \
-                   ".cfi_endproc")
+    FUNCTION(                                                                                      \
+        name,                                                                                      \
+        ".cfi_startproc\n" /* breg7 8; breg16 0; lit15; and; lit11 (10, 9); ge; lit3; shl; plus */ \
+        ".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, " lit ", 0x2a, 0x33, 0x24, 0x22\n"    \
+        "mov $2000000, %ecx\n" /* 5 bytes */                                                       \
+        pad "push $0\n"        /* 2 */                                                             \
+        "1: dec %ecx\n"        /* at 11 (10, 9): 2 */                                              \
+        "jnz 1b\n"             /* 2 */                                                             \
+        at "pop %rdx\n"        /* at 15 */                                                         \
+        "ret\n"                /* at 16: popped */                                                 \
+        ".cfi_endproc")
 PLT(plt11, "0x3b", "", ".nops 4\n");
 PLT(plt10, "0x3a", "nop\n", ".nops 3\n");
+PLT(plt9, "0x39", "nop\nnop\n", ".nops 2\n");
 
 /* ---- CFA in memory or in a register, return address in a register ---------------------------- */
 
@@ -48,7 +49,7 @@ FUNCTION(deref_rbp, ".cfi_startproc\n"
                     ".cfi_escape 0x10, 6, 2, 0x76, 0\n" /* rbp at *(rbp + 0) */
                     "push %r10\n"
                     ".cfi_escape 0x0f, 3, 0x76, 0x78, 6\n" /* CFA = *(rbp - 8) */
-                    SPIN "pop %r10\n.cfi_def_cfa r10, 0\n"
+         SPIN "pop %r10\n.cfi_def_cfa r10, 0\n"
                     "pop %rbp\nlea -8(%r10), %rsp\n.cfi_def_cfa rsp, 8\n.cfi_same_value rbp\n"
                     "ret\n.cfi_endproc");
 
@@ -56,7 +57,7 @@ FUNCTION(deref_rsp, ".cfi_startproc\n"
                     "lea 8(%rsp), %r10\n.cfi_def_cfa r10, 0\n"
                     "and $-64, %rsp\nsub $64, %rsp\nmov %r10, 16(%rsp)\n"
                     ".cfi_escape 0x0f, 3, 0x77, 16, 6\n" /* CFA = *(rsp + 16) */
-                    SPIN "mov 16(%rsp), %r10\n.cfi_def_cfa r10, 0\n"
+         SPIN "mov 16(%rsp), %r10\n.cfi_def_cfa r10, 0\n"
                     "lea -8(%r10), %rsp\n.cfi_def_cfa rsp, 8\nret\n.cfi_endproc");
 
 FUNCTION(leaf_reg, ".cfi_startproc\n"
@@ -185,10 +186,19 @@ static const struct {
     const char *name;
     void (*fn)(void);
 } corner[] = {
-    {"plt11", plt11},         {"plt10", plt10},         {"deref_rbp", deref_rbp},
-    {"deref_rsp", deref_rsp}, {"leaf_reg", leaf_reg},   {"ra_reg", ra_reg},
-    {"reg_caller", reg_caller}, {"bare_fp", bare_fp},   {"bare_data", bare_data},
-    {"bare_near", bare_near}, {"noreturn", noreturn_once}, {"far", far},
+    {"plt11", plt11},
+    {"plt10", plt10},
+    {"plt9", plt9},
+    {"deref_rbp", deref_rbp},
+    {"deref_rsp", deref_rsp},
+    {"leaf_reg", leaf_reg},
+    {"ra_reg", ra_reg},
+    {"reg_caller", reg_caller},
+    {"bare_fp", bare_fp},
+    {"bare_data", bare_data},
+    {"bare_near", bare_near},
+    {"noreturn", noreturn_once},
+    {"far", far},
 };
 
 int main(int argc, char **argv)

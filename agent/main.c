@@ -11,6 +11,7 @@
 
 #include "agent/check.h"
 #include "agent/check_pid.h"
+#include "agent/cmd_dump.h"
 #include "agent/collector.h"
 #include "agent/procfile.h"
 #include "base/log.h"
@@ -137,13 +138,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[check | status]",
+    .args_doc = "[check | status | dump ...]",
     .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
            "           ends with 0 all well, 1 degraded, 77 no BPF here;\n"
            "           with --pid: as what one process is seen\n"
-           "  status   what the agent counts; ends with 1 if it has gone silent\n\n"
+           "  status   what the agent counts; ends with 1 if it has gone silent\n"
+           "  dump     stacks of all threads of a process, now: dump --help\n\n"
            "Settings: --help-config."};
 
 /* "k=v,k=v" of labels.static. */
@@ -425,6 +427,8 @@ int main(int argc, char **argv)
     struct err err = {};
 
     log_set_name("strata-agent");
+    if (argc > 1 && strcmp(argv[1], "dump") == 0) /* its own options, the caller's rights */
+        return cmd_dump(argc - 1, argv + 1);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (settings_read(&err) < 0) {

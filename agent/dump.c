@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/dump.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/procfile.h"
+#include "agent/threads.h"
+#include "base/arena.h"
+#include "base/time.h"
+
+#define TABLES_NS (10 * NS_PER_S) /* before any thread is touched */
+#define TABLE_NS  (5 * NS_PER_S)  /* one that a copied stack asks for */
+#define STOP_NS   NS_PER_S        /* for a thread to get a CPU, on which it stops */
+#define NAP_NS    50000
+#define ROUNDS    4 /* a thread that moves while it is read is read again */
+
+/* ---- may it be read? ------------------------------------------------------------------------- */
+
+/* A number after KEY in the text of /proc/PID/status. */
+static bool status_number(const char *text, const char *key, uint64_t *ret)
+{
+    const char *at = strstr(text, key);
+
+    return at && sscanf(at + strlen(key), "%" SCNu64, ret) == 1; // NOLINT(cert-err34-c)
+}
+
+static int refused(const char *proc, uint32_t pid, uint64_t uid, struct err *err)
+{
+    char dir[96];
+    struct buf b;
+    int scope = 0;
+
+    if (uid != geteuid())
+        return err_set(err, -EPERM,
+                       "process %u belongs to user %" PRIu64
+                       ", not to yours (%u): run as that user "
+                       "or as root",
+                       pid, uid, (unsigned)geteuid());
+    (void)snprintf(dir, sizeof dir, "%.64s/sys/kernel/yama", proc);
+    buf_init(&b, 64);
+    if (procfile_read(dir, "ptrace_scope", &b, NULL) == 0 && b.n)
+        scope = b.p[0] - '0';
+    buf_deinit(&b);
+    if (scope == 1)
+        return err_set(err, -EPERM,
+                       "process %u: kernel.yama.ptrace_scope is 1, so a program may read only what "
+                       "it started itself: run as root, or set it to 0 (sysctl)",
+                       pid);
+    if (scope > 1)
+        return err_set(err, -EPERM, "process %u: kernel.yama.ptrace_scope is %d, so %s", pid, scope,
+                       scope == 2 ? "only CAP_SYS_PTRACE may read it: run as root"
+                                  : "nobody may read it until the machine is started anew");
+    return err_set(err, -EPERM,
+                   "process %u may not be read: it is not dumpable, has more privileges than you, "
+                   "or a seccomp filter or security module forbids it; run as root",
+                   pid);
+}
+
+/* One byte of the process's memory, which takes the right that all the rest takes. */
+static int try_memory(uint32_t pid, uint64_t at)
+{
+    char c;
+    struct iovec l = {&c, 1}, r = {(void *)(uintptr_t)at, 1}; // NOLINT(performance-no-int-to-ptr)
+
+    return process_vm_readv((pid_t)pid, &l, 1, &r, 1, 0) < 0 && errno != EFAULT ? -errno : 0;
+}
+
+static int check_status(const char *proc, uint32_t pid, const char *text, struct err *err)
+{
+    uint64_t uid = 0, tgid = pid;
+    int r;
+
+    (void)status_number(text, "\nUid:", &uid);
+    if (strstr(text, "\nState:\tZ"))
+        return err_set(err, -ESRCH, "process %u has ended (zombie)", pid);
+    if (status_number(text, "\nTgid:", &tgid) && tgid != pid)
+        return err_set(err, -ESRCH, "%u is a thread of process %" PRIu64 ": give that", pid, tgid);
+    if (!strstr(text, "\nVmSize:"))
+        return err_set(err, -ENOTSUP, "process %u is a kernel thread: it has no stack of a program",
+                       pid);
+    r = try_memory(pid, 0);
+    if (r == -ESRCH)
+        return err_set(err, r, "process %u ended", pid);
+    return r < 0 ? refused(proc, pid, uid, err) : 0;
+}
+
+static int check_class(const char *proc, uint32_t pid, struct err *err)
+{
+    char path[128], h[5] = {};
+    FILE *f;
+    size_t n;
+
+    (void)snprintf(path, sizeof path, "%.64s/%u/exe", proc, pid);
+    f = fopen(path, "re");
+    if (!f)
+        return 0;
+    n = fread(h, 1, sizeof h, f);
+    (void)fclose(f);
+    return n == 5 && h[4] == 1
+               ? err_set(err, -ENOTSUP, "process %u is a 32-bit program: not supported", pid)
+               : 0;
+}
+
+int dump_allowed(const char *proc, uint32_t pid, struct err *err)
+{
+    struct buf b;
+    char dir[96];
+    int r;
+
+    (void)snprintf(dir, sizeof dir, "%.64s/%u", proc, pid);
+    buf_init(&b, 65536);
+    if (procfile_read(dir, "status", &b, NULL) < 0) {
+        r = err_set(err, -ESRCH, "no process %u (or /proc hides it from you)", pid);
+    } else {
+        buf_chr(&b, '\0');
+        r = check_status(proc, pid, b.p, err);
+    }
+    buf_deinit(&b);
+    return r < 0 ? r : check_class(proc, pid, err);
+}
+
+/* ---- one thread ------------------------------------------------------------------------------ */
+
+struct taking {
+    const struct dump_opts *o;
+    struct dump *d;
+    uint8_t room[STACK_COPY_MAX];
+};
+
+static void keep_chain(struct dump_thread *t, const struct sa_ev *ev)
+{
+    t->stop = ev->stop;
+    t->n = ev->nu;
+    t->word = xmalloc((ev->nu ? ev->nu : 1) * sizeof *t->word);
+    memcpy(t->word, ev->w, ev->nu * sizeof *t->word);
+    t->done = true;
+}
+
+/* The copy outlives the moment, so tables may take their time. */
+static void unwind_copy(struct taking *k, struct dump_thread *t, const struct unwind_regs *regs,
+                        struct stack_copy *c)
+{
+    struct unwind_memory mem = stack_copy_memory(c);
+
+    keep_chain(t, unwind_native_whole(k->d->unwind, k->d->pid, regs, &mem, TABLE_NS));
+}
+
+static void let_go(struct taking *k, struct dump_thread *t, int sig)
+{
+    int64_t stood;
+
+    thread_let_go(t->tid, sig);
+    stood = mono_now().v - t->not_yet;
+    k->d->n_stopped++;
+    k->d->stood_sum_ns += stood;
+    if (stood > k->d->stood_ns)
+        k->d->stood_ns = stood;
+}
+
+/* It stands: registers, stack, chain; then it goes on. */
+static void read_stopped(struct taking *k, struct dump_thread *t, const struct unwind_regs *regs,
+                         bool is_32, int sig)
+{
+    struct thread_look now = {.waits = t->waits};
+    struct stack_copy c;
+    struct unwind_memory mem = stack_copy_memory(&c);
+    struct sa_ev *ev;
+
+    if (is_32) {
+        let_go(k, t, sig);
+        t->no_stack = "compat32";
+        t->done = true;
+        return;
+    }
+    stack_copy_take(&c, k->d->pid, regs->reg[7], k->room);
+    ev = unwind_native(k->d->unwind, k->d->pid, regs, &mem);
+    if (t->state == DUMP_RUNNING)
+        (void)thread_look(k->o->proc, k->d->pid, t->tid, &now);
+    let_go(k, t, sig);
+    if (now.waits != t->waits) /* it got a CPU only after we looked */
+        t->state = DUMP_RUNNABLE;
+    c.live = false;
+    if (ev->stop == SA_S_NOTABLE)
+        unwind_copy(k, t, regs, &c);
+    else
+        keep_chain(t, ev);
+}
+
+/* Equal registers before and after mean that it stood. */
+static void read_blocked(struct taking *k, struct dump_thread *t)
+{
+    struct thread_call a, b;
+    struct unwind_regs regs;
+    struct stack_copy c;
+
+    if (thread_call(k->o->proc, k->d->pid, t->tid, &a) < 0 || a.running)
+        return;
+    stack_copy_take(&c, k->d->pid, a.sp, k->room);
+    if (thread_call(k->o->proc, k->d->pid, t->tid, &b) < 0 || b.running || a.sp != b.sp ||
+        a.pc != b.pc || a.nr != b.nr)
+        return;
+    if (t->state == DUMP_WAITING)
+        t->call = a.nr;
+    regs = (struct unwind_regs){.pc = a.pc, .reg = {[7] = a.sp}, .only_pc_sp = true};
+    c.live = false;
+    unwind_copy(k, t, &regs, &c);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static enum dump_state state_of(char c)
+{
+    switch (c) {
+    case 'R':
+        return DUMP_RUNNING;
+    case 'T':
+    case 't':
+        return DUMP_STOPPED;
+    case 'Z':
+    case 'X':
+        return DUMP_ENDED;
+    default:
+        return DUMP_WAITING;
+    }
+}
+
+static void look(struct taking *k, struct dump_thread *t)
+{
+    struct thread_look l;
+
+    t->asked = false;
+    if (thread_look(k->o->proc, k->d->pid, t->tid, &l) < 0)
+        l.state = 'X';
+    t->state = state_of(l.state);
+    t->call = -1;
+    if (t->state == DUMP_ENDED) {
+        t->done = true;
+        return;
+    }
+    t->waits = l.waits;
+    memcpy(t->comm, l.comm, sizeof t->comm);
+}
+
+/* Those that are to stand are asked for it, all at once; the rest is read as it is. */
+static void ask(struct taking *k, struct dump_thread *t)
+{
+    struct thread_call c;
+    int r;
+
+    look(k, t);
+    if (t->done)
+        return;
+    if (t->state == DUMP_WAITING && !k->o->stop) {
+        read_blocked(k, t);
+        return;
+    }
+    if (t->state == DUMP_WAITING && thread_call(k->o->proc, k->d->pid, t->tid, &c) == 0)
+        t->call = c.nr;
+    t->not_yet = mono_now().v;
+    r = thread_stop(t->tid);
+    if (r == 0)
+        t->asked = true;
+    else if (t->state == DUMP_STOPPED) /* a debugger has it */
+        read_blocked(k, t);
+    else if (r != -ESRCH)
+        t->no_stack = "ptrace refused";
+}
+
+/* Threads stop when they get a CPU, and each stands only while it is read. */
+static void read_asked(struct taking *k)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t end = mono_now().v + STOP_NS;
+    bool left = true;
+
+    while (left && mono_now().v < end) {
+        left = false;
+        for (uint32_t i = 0; i < k->d->n_thread; i++) {
+            struct dump_thread *t = &k->d->thread[i];
+            struct unwind_regs regs;
+            int64_t now = mono_now().v;
+            bool is_32 = false;
+            int sig = 0, r;
+
+            if (!t->asked)
+                continue;
+            r = thread_stopped(t->tid, false, &regs, &is_32, &sig);
+            if (r == 0) {
+                left = true;
+                t->not_yet = now;
+                continue;
+            }
+            t->asked = false;
+            if (r > 0)
+                read_stopped(k, t, &regs, is_32, sig);
+        }
+        if (left)
+            (void)nanosleep(&nap, NULL);
+    }
+    for (uint32_t i = 0; i < k->d->n_thread; i++) {
+        struct dump_thread *t = &k->d->thread[i];
+
+        if (!t->asked)
+            continue;
+        read_blocked(k, t); /* it will not stop: uninterruptible */
+        if (!t->done)
+            t->no_stack = "did not get a CPU within 1 s";
+        t->done = true;
+    }
+}
+
+static void take_threads(struct taking *k)
+{
+    struct dump *d = k->d;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < d->n_thread; i++)
+            if (!d->thread[i].done)
+                ask(k, &d->thread[i]);
+        read_asked(k);
+    }
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (!d->thread[i].done && !d->thread[i].no_stack)
+            d->thread[i].no_stack = "moved";
+}
+
+static int open_process(struct dump *d, const struct dump_opts *o, struct err *err)
+{
+    const struct proc_conf pc = {.proc = o->proc};
+    int64_t now = mono_now().v;
+
+    d->procs = proc_new(&pc);
+    d->proc = proc_find_at(d->procs, o->pid, now, now);
+    if (!d->proc || d->proc->dead)
+        return err_set(err, -ESRCH, "process %u ended", o->pid);
+    TRY(unwind_native_open(&d->unwind, NULL, err));
+    TRY(tables_publish(unwind_native_tables(d->unwind), d->proc, err));
+    (void)unwind_native_settle(d->unwind, TABLES_NS);
+    return 0;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+int dump_take(struct dump *d, const struct dump_opts *o, struct err *err)
+{
+    struct taking *k;
+    uint32_t *tid = NULL;
+    uint32_t alive = 0;
+    int n;
+
+    *d = (struct dump){.pid = o->pid};
+    TRY(dump_allowed(o->proc, o->pid, err));
+    TRY(open_process(d, o, err));
+    n = threads_list(o->proc, o->pid, &tid);
+    if (n < 0)
+        return err_set(err, n, "process %u ended", o->pid);
+    qsort(tid, (size_t)n, sizeof *tid, by_tid);
+    d->n_thread = (uint32_t)n;
+    d->thread = xcalloc(d->n_thread, sizeof *d->thread);
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        d->thread[i].tid = tid[i];
+    free(tid);
+    k = xcalloc(1, sizeof *k);
+    k->o = o;
+    k->d = d;
+    take_threads(k);
+    free(k);
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        alive += d->thread[i].state != DUMP_ENDED;
+    return alive ? 0 : err_set(err, -ESRCH, "process %u ended while it was read", o->pid);
+}
+
+void dump_deinit(struct dump *d)
+{
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        free(d->thread[i].word);
+    free(d->thread);
+    (void)unwind_native_close(d->unwind);
+    (void)proc_free(d->procs);
+    *d = (struct dump){};
+}

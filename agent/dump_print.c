@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A dump as text for people and as JSON; names, files and lines are looked up here, once the
+ * process has been let go. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "agent/dump.h"
+#include "agent/dwarfline.h"
+#include "agent/names.h"
+#include "agent/threads.h"
+#include "base/arena.h"
+#include "base/json_out.h"
+#include "base/map.h"
+#include "base/time.h"
+
+#define DEBUG_DIR  "/usr/lib/debug"
+#define NAME_BYTES (UINT64_C(256) << 20)
+
+struct printer {
+    struct names *names;
+    struct map lines; /* binary id -> struct dwarfline *, 0: none */
+    struct buf name;
+};
+
+static void printer_init(struct printer *p)
+{
+    const struct names_conf nc = {
+        .cache = NAME_BYTES, .debug_dir = DEBUG_DIR, .proc = "/proc", .sys = "/sys"};
+
+    p->names = names_new(&nc);
+    map_init(&p->lines, 0);
+    buf_init(&p->name, 1 << 20);
+}
+
+static void printer_deinit(struct printer *p)
+{
+    uint32_t pos = 0;
+    uint64_t key, v;
+
+    while (map_next(&p->lines, &pos, &key, &v))
+        (void)dwarfline_close((struct dwarfline *)(uintptr_t)v); // NOLINT: a map value
+    map_deinit(&p->lines);
+    buf_deinit(&p->name);
+    (void)names_free(p->names);
+}
+
+struct frame {
+    uint64_t addr; /* ELF address, or in memory without a binary */
+    struct str function, binary;
+    bool known; /* function is a symbol's name */
+    bool deleted;
+    const char *file; /* NULL: no line known */
+    uint32_t line;
+};
+
+static struct dwarfline *lines_of(struct printer *p, const struct binary *b)
+{
+    uint64_t *slot;
+
+    if (map_at(&p->lines, b->id, &slot) == MAP_ADDED)
+        *slot = (uint64_t)(uintptr_t)dwarfline_open(b, DEBUG_DIR);
+    return (struct dwarfline *)(uintptr_t)*slot; // NOLINT(performance-no-int-to-ptr)
+}
+
+/* false: a marker, no frame. The texts live until the next call. */
+static bool frame_of(struct printer *p, uint64_t w, struct frame *ret)
+{
+    struct binary *b;
+    struct dwarfline *d;
+
+    *ret = (struct frame){};
+    buf_reset(&p->name);
+    if ((w & SA_W_TAG) == SA_W_MARK)
+        return false;
+    if ((w & SA_W_TAG) == SA_W_RAW) {
+        ret->addr = w & ~SA_W_TAG;
+        buf_printf(&p->name, "0x%" PRIx64, ret->addr);
+        ret->function = buf_view(&p->name);
+        return true;
+    }
+    b = binary_by_id(SA_W_BIN(w));
+    ret->addr = SA_W_ADDR(w);
+    if (b) {
+        ret->known = names_native(p->names, b, ret->addr, &p->name);
+        ret->binary = b->path; /* held by the process's mappings, too */
+        ret->deleted = b->deleted;
+        d = lines_of(p, b);
+        if (d && !dwarfline_find(d, ret->addr, &ret->file, &ret->line))
+            ret->file = NULL;
+        (void)binary_unref(b);
+    }
+    ret->function = buf_view(&p->name);
+    return true;
+}
+
+static const char *state_name(enum dump_state s)
+{
+    switch (s) {
+    case DUMP_RUNNING:
+        return "running";
+    case DUMP_RUNNABLE:
+        return "runnable";
+    case DUMP_WAITING:
+        return "waiting";
+    case DUMP_STOPPED:
+        return "stopped";
+    case DUMP_ENDED:
+        break;
+    }
+    return "ended";
+}
+
+static const char *stop_name(uint8_t stop)
+{
+    static const char *const name[SA_S_N] = {"",        "trunc",     "nomap",   "notable", "noinfo",
+                                             "invalid", "readfault", "zeropc",  "badsp",   "badfp",
+                                             "noproc",  "kthread",   "exiting", "compat32"};
+
+    return stop < SA_S_N ? name[stop] : "";
+}
+
+static void call_name(struct buf *out, int64_t nr)
+{
+    const char *name = thread_call_name(nr);
+
+    if (name)
+        buf_cstr(out, name);
+    else
+        buf_printf(out, "call %" PRId64, nr);
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* Control characters are no part of a name that a terminal should act on. */
+static void put_clean(struct buf *out, struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        buf_chr(out, (unsigned char)s.p[i] < ' ' || s.p[i] == 127 ? '?' : s.p[i]);
+}
+
+static void text_frames(struct printer *p, const struct dump_thread *t, struct buf *out)
+{
+    struct frame f;
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (!frame_of(p, t->word[i], &f)) {
+            buf_cstr(out, "    [signal]\n");
+            continue;
+        }
+        buf_cstr(out, "    ");
+        put_clean(out, f.function);
+        if (f.known) {
+            buf_cstr(out, "  ");
+            put_clean(out, str_basename(f.binary));
+        }
+        if (f.deleted)
+            buf_cstr(out, " (deleted)");
+        if (f.file) {
+            buf_cstr(out, "  ");
+            put_clean(out, str_c(f.file));
+            buf_printf(out, ":%u", f.line);
+        }
+        buf_chr(out, '\n');
+    }
+}
+
+static void text_thread(struct printer *p, const struct dump_thread *t, bool native,
+                        struct buf *out)
+{
+    buf_printf(out, "\nThread %u \"", t->tid);
+    put_clean(out, str_c(t->comm));
+    buf_printf(out, "\": %s", state_name(t->state));
+    if (t->state == DUMP_WAITING && t->call >= 0) {
+        buf_cstr(out, " in ");
+        call_name(out, t->call);
+    }
+    buf_chr(out, '\n');
+    if (!native)
+        return;
+    if (t->no_stack) {
+        buf_printf(out, "    [no stack: %s]\n", t->no_stack);
+        return;
+    }
+    text_frames(p, t, out);
+    if (t->stop != SA_S_END)
+        buf_printf(out, "    [truncated: %s]\n", stop_name(t->stop));
+}
+
+void dump_print(const struct dump *d, bool native, struct buf *out)
+{
+    struct printer p;
+    uint32_t alive = 0;
+
+    printer_init(&p);
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        alive += d->thread[i].state != DUMP_ENDED;
+    buf_printf(out, "Process %u: ", d->pid);
+    put_clean(out, d->proc->cmdline.n ? d->proc->cmdline : d->proc->comm);
+    buf_printf(out, "\n%u thread%s", alive, alive == 1 ? "" : "s");
+    if (d->n_stopped)
+        buf_printf(out, ", %u of them stopped for at most %.2f ms each\n", d->n_stopped,
+                   (double)d->stood_ns / (double)NS_PER_MS);
+    else
+        buf_cstr(out, ", none was stopped\n");
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (d->thread[i].state != DUMP_ENDED)
+            text_thread(&p, &d->thread[i], native, out);
+    printer_deinit(&p);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void json_frame(struct json_out *j, const struct frame *f)
+{
+    json_object_begin(j);
+    json_key(j, "function");
+    json_str(j, f->function);
+    json_key(j, "symbol");
+    json_bool(j, f->known);
+    json_key(j, "binary");
+    json_str(j, f->binary);
+    json_key(j, "deleted");
+    json_bool(j, f->deleted);
+    json_key(j, "address");
+    json_hex64(j, f->addr);
+    json_key(j, "file");
+    json_cstr(j, f->file ? f->file : "");
+    json_key(j, "line");
+    json_u64(j, f->line);
+    json_object_end(j);
+}
+
+static void json_frames(struct printer *p, struct json_out *j, const struct dump_thread *t)
+{
+    struct frame f;
+
+    json_array_begin(j);
+    for (uint32_t i = 0; i < t->n; i++)
+        if (frame_of(p, t->word[i], &f))
+            json_frame(j, &f);
+    json_array_end(j);
+}
+
+static void json_thread(struct printer *p, struct json_out *j, const struct dump_thread *t,
+                        bool native)
+{
+    const char *call = thread_call_name(t->call);
+
+    json_object_begin(j);
+    json_key(j, "tid");
+    json_u64(j, t->tid);
+    json_key(j, "name");
+    json_cstr(j, t->comm);
+    json_key(j, "state");
+    json_cstr(j, state_name(t->state));
+    json_key(j, "call");
+    json_cstr(j, t->state == DUMP_WAITING && call ? call : "");
+    json_key(j, "incomplete"); /* empty: the stack is whole */
+    json_cstr(j, t->no_stack ? t->no_stack : stop_name(t->stop));
+    if (native) {
+        json_key(j, "frames");
+        json_frames(p, j, t);
+    }
+    json_object_end(j);
+}
+
+void dump_json(const struct dump *d, bool native, struct buf *out)
+{
+    struct printer p;
+    struct json_out j;
+
+    printer_init(&p);
+    json_init(&j, out);
+    json_object_begin(&j);
+    json_key(&j, "pid");
+    json_u64(&j, d->pid);
+    json_key(&j, "command");
+    json_str(&j, d->proc->cmdline);
+    json_key(&j, "t_ns");
+    json_dec_i64(&j, real_now().v);
+    json_key(&j, "stopped");
+    json_u64(&j, d->n_stopped);
+    json_key(&j, "stood_max_ns");
+    json_dec_i64(&j, d->stood_ns);
+    json_key(&j, "stood_sum_ns");
+    json_dec_i64(&j, d->stood_sum_ns);
+    json_key(&j, "threads");
+    json_array_begin(&j);
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (d->thread[i].state != DUMP_ENDED)
+            json_thread(&p, &j, &d->thread[i], native);
+    json_array_end(&j);
+    json_object_end(&j);
+    buf_chr(out, '\n');
+    printer_deinit(&p);
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/threads.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+
+#include "agent/procfile.h"
+#include "agent/procread.h"
+#include "base/arena.h"
+
+#define USER32_CS 0x23 /* __USER32_CS of every x86-64 kernel */
+#define PAGE      UINT64_C(4096)
+
+static const char *const call_names[] = {
+#include "agent/sysnames.inc"
+};
+
+const char *thread_call_name(int64_t nr)
+{
+    if (nr < 0 || nr >= (int64_t)(sizeof call_names / sizeof *call_names))
+        return NULL;
+    return call_names[nr];
+}
+
+/* ---- /proc ---------------------------------------------------------------------------------- */
+
+/* One small file of a thread. */
+static int read_file(const char *proc, uint32_t pid, uint32_t tid, const char *name,
+                     struct buf *out)
+{
+    char dir[128];
+
+    (void)snprintf(dir, sizeof dir, "%.64s/%u/task/%u", proc, pid, tid);
+    return procfile_read(dir, name, out, NULL);
+}
+
+int thread_look(const char *proc, uint32_t pid, uint32_t tid, struct thread_look *ret)
+{
+    struct thread_look l = {};
+    struct procread_stat st;
+    struct buf b;
+    size_t n;
+
+    buf_init(&b, 65536);
+    if (read_file(proc, pid, tid, "stat", &b) < 0 || !procread_stat_parse(buf_view(&b), &st)) {
+        buf_deinit(&b);
+        return -ESRCH;
+    }
+    l.state = st.state;
+    n = st.comm.n < sizeof l.comm - 1 ? st.comm.n : sizeof l.comm - 1;
+    memcpy(l.comm, st.comm.p, n);
+    buf_reset(&b);
+    if (read_file(proc, pid, tid, "schedstat", &b) == 0) {
+        buf_chr(&b, '\0');
+        (void)sscanf(b.p, "%*u %" SCNu64 " %" SCNu64, &l.run_delay_ns,
+                     &l.waits); // NOLINT(cert-err34-c)
+    }
+    buf_deinit(&b);
+    *ret = l;
+    return 0;
+}
+
+/* "running", "NR A1 .. A6 SP PC" or "-1 SP PC"; all but NR in hex with 0x. */
+static int parse_call(const char *s, struct thread_call *ret)
+{
+    uint64_t v[8];
+    unsigned n = 0;
+    char *end;
+
+    *ret = (struct thread_call){.nr = -1};
+    if (strncmp(s, "running", 7) == 0) {
+        ret->running = true;
+        return 0;
+    }
+    ret->nr = strtoll(s, &end, 10);
+    for (s = end; n < 8; s = end) {
+        v[n] = strtoull(s, &end, 16);
+        if (end == s)
+            break;
+        n++;
+    }
+    if (n < 2)
+        return -ENOSYS;
+    ret->sp = v[n - 2];
+    ret->pc = v[n - 1];
+    return 0;
+}
+
+int thread_call(const char *proc, uint32_t pid, uint32_t tid, struct thread_call *ret)
+{
+    struct buf b;
+    int r;
+
+    buf_init(&b, 4096);
+    r = read_file(proc, pid, tid, "syscall", &b);
+    if (r == 0) {
+        buf_chr(&b, '\0');
+        r = parse_call(b.p, ret);
+    } else if (r == -ENOENT) {
+        struct thread_look l;
+
+        r = thread_look(proc, pid, tid, &l) < 0 ? -ESRCH : -ENOSYS;
+    }
+    buf_deinit(&b);
+    return r;
+}
+
+int threads_list(const char *proc, uint32_t pid, uint32_t **ret)
+{
+    uint32_t *v = NULL;
+    size_t n = 0, room = 0;
+    const struct dirent *e;
+    char dir[128];
+    DIR *d;
+
+    (void)snprintf(dir, sizeof dir, "%.64s/%u/task", proc, pid);
+    d = opendir(dir);
+    if (!d)
+        return -ESRCH;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a directory stream of our own
+    while ((e = readdir(d))) {
+        uint64_t tid;
+
+        if (!str_u64(str_c(e->d_name), &tid) || tid > INT32_MAX)
+            continue;
+        if (n == room) {
+            room = room ? 2 * room : 16;
+            v = xrealloc(v, room * sizeof *v);
+        }
+        v[n++] = (uint32_t)tid;
+    }
+    (void)closedir(d);
+    *ret = v;
+    return n ? (int)n : -ESRCH;
+}
+
+/* ---- stops ---------------------------------------------------------------------------------- */
+
+int thread_stop(uint32_t tid)
+{
+    if (ptrace(PTRACE_SEIZE, (pid_t)tid, NULL, NULL) < 0)
+        return -errno;
+    if (ptrace(PTRACE_INTERRUPT, (pid_t)tid, NULL, NULL) < 0)
+        return -errno;
+    return 0;
+}
+
+int thread_stopped(uint32_t tid, bool own_child, struct unwind_regs *ret, bool *ret_32,
+                   int *ret_signal)
+{
+    struct user_regs_struct r;
+    siginfo_t si = {};
+    int stop;
+
+    if (waitid(P_PID, (id_t)tid, &si, WSTOPPED | WNOHANG | __WALL | (own_child ? 0 : WEXITED)) < 0)
+        return errno == EINTR ? 0 : -ESRCH;
+    if (si.si_pid == 0)
+        return 0;
+    if (si.si_code != CLD_TRAPPED && si.si_code != CLD_STOPPED)
+        return -ESRCH;
+    stop = si.si_status;
+    /* a signal that came first: it is handed on when the thread is let go */
+    *ret_signal = stop >> 8 ? 0 : stop & 0x7f;
+    if (ptrace(PTRACE_GETREGS, (pid_t)tid, NULL, &r) < 0)
+        return -ESRCH;
+    *ret = unwind_regs_of_user(&r);
+    *ret_32 = r.cs == USER32_CS;
+    return 1;
+}
+
+void thread_let_go(uint32_t tid, int signal)
+{
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): ptrace(2) takes the signal as a pointer
+    (void)ptrace(PTRACE_DETACH, (pid_t)tid, NULL, (void *)(intptr_t)signal);
+}
+
+/* ---- stacks --------------------------------------------------------------------------------- */
+
+static struct iovec piece(uint64_t at, uint64_t n)
+{
+    return (struct iovec){(void *)(uintptr_t)at, n}; // NOLINT(performance-no-int-to-ptr)
+}
+
+void stack_copy_take(struct stack_copy *ret, uint32_t pid, uint64_t sp,
+                     uint8_t room[static STACK_COPY_MAX])
+{
+    struct iovec to = {room, STACK_COPY_MAX}, from[STACK_COPY_MAX / PAGE + 1];
+    uint64_t at = sp, end = sp + STACK_COPY_MAX;
+    unsigned long n = 0;
+    ssize_t got;
+
+    /* by page: a call that meets unmapped memory gives the pieces before it */
+    while (at < end && n < sizeof from / sizeof *from) {
+        uint64_t next = (at / PAGE + 1) * PAGE;
+
+        next = next < end ? next : end;
+        from[n++] = piece(at, next - at);
+        at = next;
+    }
+    got = process_vm_readv((pid_t)pid, &to, 1, from, n, 0);
+    *ret = (struct stack_copy){
+        .at = sp, .n = got > 0 ? (uint64_t)got : 0, .p = room, .pid = pid, .live = true};
+}
+
+static int read_copy(void *ctx, void *to, uint32_t n, uint64_t at)
+{
+    const struct stack_copy *c = ctx;
+    struct iovec l = {to, n}, r = piece(at, n);
+
+    if (at >= c->at && at - c->at < c->n && c->n - (at - c->at) >= n) {
+        memcpy(to, c->p + (at - c->at), n);
+        return 0;
+    }
+    if (!c->live)
+        return -1;
+    return process_vm_readv((pid_t)c->pid, &l, 1, &r, 1, 0) == (ssize_t)n ? 0 : -1;
+}
+
+struct unwind_memory stack_copy_memory(struct stack_copy *c)
+{
+    return (struct unwind_memory){read_copy, c};
+}

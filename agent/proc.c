@@ -656,6 +656,20 @@ void proc_seen(struct proc_table *t, struct proc *p, uint64_t cgroup_id)
     p->cgroup_id = cgroup_id;
 }
 
+void proc_reread(struct proc_table *t, struct proc *p, int64_t now)
+{
+    struct entry *e = (struct entry *)p;
+
+    if (p->dead)
+        return;
+    e->p.flags |= TARGET_EXEC;
+    e->need_facts = true;
+    read_pending(t, e, now);
+    procmaps_clear(&e->maps);
+    (void)read_maps(t, e);
+    mark_dirty(t, e);
+}
+
 /* What is to be read of e; at most READS_PER_TICK in all. */
 static void do_work(struct proc_table *t, struct entry *e, int64_t now, uint32_t *reads)
 {

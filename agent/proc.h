@@ -95,6 +95,9 @@ void proc_missed(struct proc_table *t, struct proc *p, int64_t now);
  */
 void proc_seen(struct proc_table *t, struct proc *p, uint64_t cgroup_id);
 
+/* Where no record tells of it: it has called exec, so everything is read again, at once. */
+void proc_reread(struct proc_table *t, struct proc *p, int64_t now);
+
 /* The mapping that holds an address, or NULL. */
 const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr);
 

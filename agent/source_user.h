@@ -53,8 +53,9 @@ struct source_user_opts {
 struct source_user *source_user_close(struct source_user *s); /* NULL: a no-op; returns NULL */
 
 /*
- * perf first, then stops. why, of size bytes: what each refused one said, one line each; also
- * where the second one serves. errors: as source_user_open(), of the last one
+ * perf first, then stops. why, of size bytes: what each refused one said, one line each, "perf:
+ * ..." and "ptrace: ..."; also where the second one serves. errors: as source_user_open(), of the
+ * last one
  */
 [[nodiscard]] int source_user_choose(struct source_user **ret, const struct source_user_opts *opts,
                                      char *why, size_t size, struct err *err);
@@ -74,6 +75,10 @@ int64_t source_user_turn_ns(const struct source_user *s);
  */
 [[nodiscard]] int source_user_poll(struct source_user *s, const struct source_sink *sink,
                                    struct err *err);
+
+/* The last poll: waits for tables that samples are held for, and gives everything. */
+[[nodiscard]] int source_user_finish(struct source_user *s, const struct source_sink *sink,
+                                     struct err *err);
 
 /* Closes the window; a window has one period. As source_cpu_account(): of perf
  *     weight_ns + ring_full + kernel_hidden = counter_ns, summed over the run. */

@@ -168,7 +168,7 @@ static void let_go(struct taking *k, struct dump_thread *t, int sig)
 static void read_stopped(struct taking *k, struct dump_thread *t, const struct unwind_regs *regs,
                          bool is_32, int sig)
 {
-    struct thread_look now = {.waits = t->waits};
+    struct thread_sched now = {.waits = t->waits};
     struct stack_copy c;
     struct unwind_memory mem = stack_copy_memory(&c);
     struct sa_ev *ev;
@@ -182,7 +182,7 @@ static void read_stopped(struct taking *k, struct dump_thread *t, const struct u
     stack_copy_take(&c, k->d->pid, regs->reg[7], k->room);
     ev = unwind_native(k->d->unwind, k->d->pid, regs, &mem);
     if (t->state == DUMP_RUNNING)
-        (void)thread_look(k->o->proc, k->d->pid, t->tid, &now);
+        now = thread_sched(k->o->proc, k->d->pid, t->tid);
     let_go(k, t, sig);
     if (now.waits != t->waits) /* it got a CPU only after we looked */
         t->state = DUMP_RUNNABLE;
@@ -244,7 +244,7 @@ static void look(struct taking *k, struct dump_thread *t)
         t->done = true;
         return;
     }
-    t->waits = l.waits;
+    t->waits = l.sched.waits;
     memcpy(t->comm, l.comm, sizeof t->comm);
 }
 

@@ -60,17 +60,20 @@ static void give(struct source_user *s, const struct user_sample *u, struct sa_e
     ev->t_ns = (uint64_t)u->t;
     ev->weight_ns = u->weight;
     memcpy(ev->comm, u->comm, sizeof ev->comm);
-    s->got_n++;
-    s->got_ns += u->weight;
-    s->stats.samples++;
-    s->stop[ev->stop & 15]++;
     touch_tables(s, ev);
     if (ev->stop == SA_S_NOMAP) {
         p = proc_find(s->procs, u->pid);
         if (p)
             proc_missed(s->procs, p, s->now);
     }
-    s->sink->sample(s->sink->ctx, ev, t);
+    s->got_n++;
+    if (!s->sink->sample(s->sink->ctx, ev, t)) {
+        s->filtered_ns += u->weight;
+        return;
+    }
+    s->got_ns += u->weight;
+    s->stats.samples++;
+    s->stop[ev->stop & 15]++;
 }
 
 /* Does the chain stop at a binary whose table is being built, or is asked for now? */
@@ -224,8 +227,22 @@ static void account_perf(struct source_user *s, struct source_account *a)
         seen += a->width * s->period_ns;
     a->kernel_hidden = counter > seen ? counter - seen : 0;
     s->told_hidden += a->kernel_hidden;
-    s->told_counter = counter;
     s->stats.counter_ns = counter;
+    s->stats.hidden_ns = s->told_hidden;
+}
+
+/* Time of threads that have not been read yet may still come with a sample; at the end it does not.
+ */
+static void account_stops(struct source_user *s, struct source_account *a)
+{
+    uint64_t seen = s->ticks_ns + s->told_hidden;
+
+    user_stops_clocks(s);
+    a->counter_ns = s->stats.counter_ns - s->told_counter;
+    if (!s->finished || s->stats.counter_ns <= seen)
+        return;
+    a->missed.weight = (int64_t)(s->stats.counter_ns - seen);
+    s->told_hidden += (uint64_t)a->missed.weight;
     s->stats.hidden_ns = s->told_hidden;
 }
 
@@ -237,7 +254,8 @@ void source_user_account(struct source_user *s, real_ns t1, struct source_accoun
         .width = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
         .period = (int64_t)s->period_ns,
         .received = s->got_n,
-        .busy_ns = s->got_ns,
+        .busy_ns = s->got_ns + s->filtered_ns,
+        .filtered_ns = s->filtered_ns,
         .weight_ns = s->got_ns,
         .ring_full = {s->lost_n, (int64_t)(s->lost_n * s->period_ns)},
         .missed = {s->turns_missed, 0},
@@ -247,8 +265,11 @@ void source_user_account(struct source_user *s, real_ns t1, struct source_accoun
     memcpy(ret->stop, s->stop, sizeof ret->stop);
     if (s->kind == SOURCE_USER_PERF)
         account_perf(s, ret);
+    else
+        account_stops(s, ret);
+    s->told_counter = s->stats.counter_ns;
     memset(s->stop, 0, sizeof s->stop);
-    s->got_n = s->got_ns = s->lost_n = s->turns_missed = s->pause_ns = 0;
+    s->got_n = s->got_ns = s->filtered_ns = s->lost_n = s->turns_missed = s->pause_ns = 0;
     s->t0 = ret->covers.t1;
     if (s->want_period)
         s->period_ns = s->want_period;
@@ -347,8 +368,7 @@ const char *source_user_why(const struct source_user *s)
 {
     return s->kind == SOURCE_USER_PERF
                ? "user: no kernel stacks, time in kernel mode is lost as kernel_hidden"
-               : "user: no kernel stacks, cpu includes run-queue wait; threads are stopped to be "
-                 "read";
+               : "user: no kernel stacks; running threads are stopped for a moment to be read";
 }
 
 struct tables *source_user_tables(struct source_user *s)

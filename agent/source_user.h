@@ -15,7 +15,8 @@
  *
  *   perf   the kernel's own cpu-clock ticks of these processes, with registers and a copy of the
  *          stack; unwound here. perf_event_paranoid up to 2, no seccomp filter on the call.
- *   stops  every period the threads that run are stopped (ptrace), read and let go; at most 50 Hz.
+ *   stops  every period the threads that run are stopped (ptrace), read and let go; at most 50 Hz;
+ *          weights are CPU time by the threads' own clocks.
  *
  *     every 50 ms   source_user_poll(s, &sink, &err);   also follows processes and publishes tables
  *     every window  source_user_account(s, t1, &account);  directly after a poll
@@ -81,18 +82,20 @@ int64_t source_user_turn_ns(const struct source_user *s);
                                      struct err *err);
 
 /* Closes the window; a window has one period. As source_cpu_account(): of perf
- *     weight_ns + ring_full + kernel_hidden = counter_ns, summed over the run. */
+ *     weight_ns + filtered_ns + ring_full + kernel_hidden = counter_ns
+ * and of stops
+ *     weight_ns + filtered_ns + missed = counter_ns
+ * summed over the run, once the last account followed source_user_finish(). */
 void source_user_account(struct source_user *s, real_ns t1, struct source_account *ret);
 
 struct source_user_stats {
     uint64_t samples, lost; /* given to the sink, lost in rings */
     uint64_t counter_ns;    /* CPU time of the processes, user and kernel, by the kernel */
-    uint64_t hidden_ns;     /* perf: counter - ticks; kernel mode */
+    uint64_t hidden_ns;     /* perf: counter - ticks; kernel mode. stops: in threads never read */
     /* stops */
     uint64_t stops;
     uint64_t pause_ns, pause_max_ns, asked_ns; /* threads stood still; of one stop; wall time */
     uint64_t halved;                           /* the rate, because pauses went above 1 % */
-    int64_t bias_ns;                           /* weights - CPU clock of the threads */
 };
 void source_user_get_stats(const struct source_user *s, struct source_user_stats *ret);
 

@@ -28,7 +28,7 @@ struct source_user {
     uint32_t n_held;
     /* of the window */
     real_ns t0;
-    uint64_t got_n, got_ns, lost_n, turns_missed, pause_ns;
+    uint64_t got_n, got_ns, filtered_ns, lost_n, turns_missed, pause_ns;
     uint64_t stop[16];
     /* of the run */
     struct source_user_stats stats;
@@ -66,3 +66,4 @@ uint32_t user_perf_width(const struct user_perf *p);
                                   struct err *err);
 void user_stops_close(struct user_stops *p); /* NULL is a no-op */
 void user_stops_turn(struct source_user *s);
+void user_stops_clocks(struct source_user *s);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Samples by stopping: once a period the threads that run, and only those, are stopped (ptrace),
- * read and let go. Blocked ones are left alone: an interrupt would end some system calls with
- * EINTR. A thread that blocks between our look at its state and the interrupt, some microseconds,
- * can still be hit. Between two turns nothing is traced, so signals and job control are as ever.
+ * read and let go. A sample's weight is the CPU time that its thread used since it was last read,
+ * by the kernel's count, which is exact while it stands: so the weights add up to the process's CPU
+ * time, and waiting for a CPU is not in them. Blocked ones are left alone: an interrupt would end
+ * some system calls with EINTR. A thread that blocks between our look at its state and the
+ * interrupt, some microseconds, can still be hit. Between two turns nothing is traced, so signals
+ * and job control are as ever.
  *
  * Nobody tells of new processes and mappings here: children are looked for, an exec is seen by the
  * stack's new place, and a chain that meets unknown memory has the mappings read again.
@@ -38,6 +41,7 @@
 struct asked {
     uint32_t pid, tid;
     int64_t not_yet; /* last seen not to be stopped */
+    struct thread_sched sched;
     char comm[16];
     bool own; /* a child of ours: its end is waited for by others */
     bool done;
@@ -50,6 +54,7 @@ struct known {            /* of one process */
 
 struct user_stops {
     struct map known; /* pid -> struct known * */
+    struct map exec;  /* tid -> its CPU time when it was last read, ns */
     struct asked *asked;
     uint32_t n_asked, room;
     int64_t next, children_at;
@@ -67,13 +72,34 @@ static struct known *known_of(struct user_stops *p, uint32_t pid)
     return (struct known *)(uintptr_t)*slot; // NOLINT(performance-no-int-to-ptr): a map value
 }
 
+static uint64_t process_clock(uint32_t pid)
+{
+    struct timespec t;
+    clockid_t id;
+
+    if (clock_getcpuclockid((pid_t)pid, &id) != 0 || clock_gettime(id, &t) < 0)
+        return 0;
+    return (uint64_t)t.tv_sec * (uint64_t)NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
+
+/* What it used before is not ours. */
+static void begin_process(struct user_stops *p, uint32_t pid)
+{
+    uint32_t *tid = NULL;
+    int n = threads_list("/proc", pid, &tid);
+
+    known_of(p, pid)->clock_ns = process_clock(pid);
+    for (int i = 0; i < n; i++)
+        (void)map_put(&p->exec, tid[i], thread_sched("/proc", pid, tid[i]).exec_ns);
+    free(tid);
+}
 
 int user_stops_open(struct source_user *s, const struct source_user_opts *o, struct err *err)
 {
     struct user_stops *p;
 
-    (void)o;
     /* of nobody that we trace: ESRCH, unless the call itself is refused */
     if (ptrace(PTRACE_DETACH, getpid(), NULL, NULL) < 0 && errno != ESRCH)
         return err_set(err, -errno,
@@ -83,7 +109,10 @@ int user_stops_open(struct source_user *s, const struct source_user_opts *o, str
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS); /* naps while a thread stands are short */
     p = s->stops = xcalloc(1, sizeof *p);
     map_init(&p->known, 0);
+    map_init(&p->exec, 0);
     p->next = s->now;
+    for (uint32_t i = 0; i < o->n_pid; i++)
+        begin_process(p, o->pid[i]);
     return 0;
 }
 
@@ -97,14 +126,15 @@ void user_stops_close(struct user_stops *p)
     while (map_next(&p->known, &pos, &key, &v))
         free((void *)(uintptr_t)v); // NOLINT(performance-no-int-to-ptr): a map value
     map_deinit(&p->known);
+    map_deinit(&p->exec);
     free(p->asked);
     free(p);
 }
 
 /* ---- which threads --------------------------------------------------------------------------- */
 
-/* Fields 4 (parent) and 28 (start of the stack) of /proc/PID/stat. */
-static bool stat_fields(uint32_t pid, uint64_t *ret_parent, uint64_t *ret_stack)
+/* Fields 3 (state), 4 (parent), 28 (start of the stack) of /proc/PID/stat. */
+static bool stat_fields(uint32_t pid, char *ret_state, uint64_t *ret_parent, uint64_t *ret_stack)
 {
     char dir[64];
     const char *at;
@@ -118,9 +148,9 @@ static bool stat_fields(uint32_t pid, uint64_t *ret_parent, uint64_t *ret_stack)
         at = strrchr(b.p, ')');
         // NOLINTNEXTLINE(cert-err34-c): the kernel's numbers
         ok = at && sscanf(at,
-                          ") %*c %" SCNu64 " %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+                          ") %c %" SCNu64 " %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
                           "%*d %*d %*d %*d %*u %*u %*d %*u %*u %*u %" SCNu64,
-                          ret_parent, ret_stack) == 2;
+                          ret_state, ret_parent, ret_stack) == 3;
     }
     buf_deinit(&b);
     return ok;
@@ -135,9 +165,11 @@ static void find_children(struct source_user *s)
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a directory stream of our own
     while (d && (de = readdir(d))) {
         uint64_t pid, parent, stack;
+        char state;
 
         if (!str_u64(str_c(de->d_name), &pid) || pid > INT32_MAX ||
-            proc_find(s->procs, (uint32_t)pid) || !stat_fields((uint32_t)pid, &parent, &stack))
+            proc_find(s->procs, (uint32_t)pid) ||
+            !stat_fields((uint32_t)pid, &state, &parent, &stack) || state == 'Z')
             continue;
         if (parent && parent <= INT32_MAX && proc_find(s->procs, (uint32_t)parent))
             (void)proc_find_at(s->procs, (uint32_t)pid, s->now, s->now);
@@ -159,6 +191,7 @@ static void ask(struct source_user *s, const struct proc *p, uint32_t tid,
     a = &us->asked[us->n_asked];
     *a = (struct asked){.pid = p->tgid, .tid = tid, .own = own && tid == p->tgid};
     memcpy(a->comm, l->comm, sizeof a->comm);
+    a->sched = l->sched;
     a->not_yet = mono_now().v;
     if (thread_stop(tid) == 0)
         us->n_asked++;
@@ -168,11 +201,19 @@ static void ask_process(struct source_user *s, struct proc *p)
 {
     struct known *k = known_of(s->stops, p->tgid);
     uint64_t parent = 0, stack = 0;
+    char state = 'X';
     uint32_t *tid = NULL;
     int n;
 
-    if (!stat_fields(p->tgid, &parent, &stack))
-        return;
+    if (!stat_fields(p->tgid, &state, &parent, &stack) || state == 'Z') {
+        /* the leader's end; the table looks whether other threads live */
+        proc_event(s->procs,
+                   &(struct perfmap_event){
+                       .kind = PERFMAP_EXIT, .t = s->now, .pid = p->tgid, .tid = p->tgid});
+        user_stops_clocks(s);
+        if (state != 'Z')
+            return;
+    }
     if (k->stack_start && stack != k->stack_start)
         proc_reread(s->procs, p, s->now);
     k->stack_start = stack;
@@ -188,24 +229,38 @@ static void ask_process(struct source_user *s, struct proc *p)
 
 /* ---- one stop -------------------------------------------------------------------------------- */
 
+/* CPU time that this thread used since it was last read: exact, because it stands. */
+static uint64_t used(struct user_stops *us, uint32_t tid, uint64_t exec_ns)
+{
+    uint64_t *slot, last;
+
+    (void)map_at(&us->exec, tid, &slot); /* a new thread: since its birth */
+    last = *slot;
+    *slot = exec_ns;
+    return exec_ns >= last ? exec_ns - last : exec_ns; /* less: the number is another thread's */
+}
+
+/* It stands: registers were read, now clock and stack, and it goes on. */
 static void read_one(struct source_user *s, const struct asked *a, struct user_sample *u, int sig)
 {
-    int64_t stood;
+    struct thread_sched now = thread_sched("/proc", a->pid, a->tid);
+    uint64_t stood, waited = now.run_delay_ns - a->sched.run_delay_ns;
 
     stack_copy_take(&u->stack, a->pid, u->regs.reg[7], s->stops->stack);
     thread_let_go(a->tid, sig);
-    stood = mono_now().v - a->not_yet;
+    stood = (uint64_t)(mono_now().v - a->not_yet);
+    stood = stood > waited ? stood - waited : 0; /* in the run queue it stood by itself */
     u->stack.live = false;
     u->pid = a->pid;
     u->tid = a->tid;
     u->t = s->now;
-    u->weight = s->period_ns;
+    u->weight = used(s->stops, a->tid, now.exec_ns);
     memcpy(u->comm, a->comm, sizeof u->comm);
-    s->pause_ns += (uint64_t)stood;
-    s->stats.pause_ns += (uint64_t)stood;
+    s->pause_ns += stood;
+    s->stats.pause_ns += stood;
     s->stats.stops++;
-    if ((uint64_t)stood > s->stats.pause_max_ns)
-        s->stats.pause_max_ns = (uint64_t)stood;
+    if (stood > s->stats.pause_max_ns)
+        s->stats.pause_max_ns = stood;
 }
 
 /* false: not yet. */
@@ -224,7 +279,8 @@ static bool try_one(struct source_user *s, struct asked *a)
     if (r < 0)
         return true;
     read_one(s, a, &u, sig);
-    user_sample(s, &u);
+    if (u.weight) /* 0: it did not get a CPU since it was last read */
+        user_sample(s, &u);
     return true;
 }
 
@@ -254,26 +310,18 @@ static void read_asked(struct source_user *s)
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
 
-/* Weights against the processes' own CPU clocks: run-queue wait is in the first, not in these. */
-static void read_clocks(struct source_user *s)
+/* The processes' own CPU clocks: what their threads used in all, dead ones too. */
+void user_stops_clocks(struct source_user *s)
 {
-    uint64_t now = 0;
-
     for (struct proc *p = proc_next(s->procs, NULL); p; p = proc_next(s->procs, p)) {
         struct known *k = known_of(s->stops, p->tgid);
-        struct timespec t;
-        clockid_t id;
-        uint64_t v;
+        uint64_t v = process_clock(p->tgid);
 
-        if (clock_getcpuclockid((pid_t)p->tgid, &id) != 0 || clock_gettime(id, &t) < 0)
-            continue;
-        v = (uint64_t)t.tv_sec * (uint64_t)NS_PER_S + (uint64_t)t.tv_nsec;
-        if (k->clock_ns && v > k->clock_ns)
-            now += v - k->clock_ns;
-        k->clock_ns = v;
+        if (v > k->clock_ns)
+            s->stats.counter_ns += v - k->clock_ns;
+        if (v)
+            k->clock_ns = v;
     }
-    s->stats.counter_ns += now;
-    s->stats.bias_ns = (int64_t)s->ticks_ns - (int64_t)s->stats.counter_ns;
 }
 
 /* Threads that run must not stand for more than a hundredth of their time. */
@@ -300,7 +348,7 @@ void user_stops_turn(struct source_user *s)
     if (s->now - us->children_at >= CHILDREN_NS) {
         us->children_at = s->now;
         find_children(s);
-        read_clocks(s);
+        user_stops_clocks(s);
     }
     if (s->now < us->next - period / 10)
         return;

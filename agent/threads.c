@@ -42,6 +42,21 @@ static int read_file(const char *proc, uint32_t pid, uint32_t tid, const char *n
     return procfile_read(dir, name, out, NULL);
 }
 
+struct thread_sched thread_sched(const char *proc, uint32_t pid, uint32_t tid)
+{
+    struct thread_sched v = {};
+    struct buf b;
+
+    buf_init(&b, 4096);
+    if (read_file(proc, pid, tid, "schedstat", &b) == 0) {
+        buf_chr(&b, '\0');
+        (void)sscanf(b.p, "%" SCNu64 " %" SCNu64 " %" SCNu64, // NOLINT(cert-err34-c)
+                     &v.exec_ns, &v.run_delay_ns, &v.waits);
+    }
+    buf_deinit(&b);
+    return v;
+}
+
 int thread_look(const char *proc, uint32_t pid, uint32_t tid, struct thread_look *ret)
 {
     struct thread_look l = {};
@@ -57,13 +72,8 @@ int thread_look(const char *proc, uint32_t pid, uint32_t tid, struct thread_look
     l.state = st.state;
     n = st.comm.n < sizeof l.comm - 1 ? st.comm.n : sizeof l.comm - 1;
     memcpy(l.comm, st.comm.p, n);
-    buf_reset(&b);
-    if (read_file(proc, pid, tid, "schedstat", &b) == 0) {
-        buf_chr(&b, '\0');
-        (void)sscanf(b.p, "%*u %" SCNu64 " %" SCNu64, &l.run_delay_ns,
-                     &l.waits); // NOLINT(cert-err34-c)
-    }
     buf_deinit(&b);
+    l.sched = thread_sched(proc, pid, tid);
     *ret = l;
     return 0;
 }

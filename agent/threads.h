@@ -11,16 +11,24 @@
  * a moment (ptrace(2)). A stop must be waited for and let go by the thread that asked for it. A
  * thread may be gone at any moment: -ESRCH, always.
  */
+struct thread_sched {
+    uint64_t exec_ns;      /* CPU time; exact while it does not run */
+    uint64_t waits;        /* times that it got a CPU: two equal ones say that it stayed */
+    uint64_t run_delay_ns; /* that it waited for one */
+};
+
 struct thread_look {
     char state; /* of /proc/PID/task/TID/stat: R S D T t Z X I */
     char comm[16];
-    uint64_t waits; /* times that it got a CPU, and ns that it waited for one: two equal looks */
-    uint64_t run_delay_ns; /* say that it stayed where it was; 0 where the kernel does not count */
+    struct thread_sched sched;
 };
 
 /* errors: -ESRCH, -ENOMEM */
 [[nodiscard]] int thread_look(const char *proc, uint32_t pid, uint32_t tid,
                               struct thread_look *ret);
+
+/* The last part alone; zeros where the kernel does not count (CONFIG_SCHED_INFO). */
+struct thread_sched thread_sched(const char *proc, uint32_t pid, uint32_t tid);
 
 /* Where a thread that does not run left user mode. */
 struct thread_call {

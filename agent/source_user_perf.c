@@ -85,15 +85,15 @@ static struct perf_event_attr attr_of(const struct source_user *s, bool on_exec)
 static int paranoid(void)
 {
     struct buf b;
-    int v = -99;
+    int64_t v = -99;
 
     buf_init(&b, 64);
     if (procfile_read("/proc/sys/kernel", "perf_event_paranoid", &b, NULL) == 0) {
-        buf_chr(&b, '\0');
-        v = (int)strtol(b.p, NULL, 10);
+        if (!str_i64(str_to(buf_view(&b), str_find(buf_view(&b), '\n')), &v))
+            v = -99;
     }
     buf_deinit(&b);
-    return v;
+    return (int)v;
 }
 
 static int refusal(int code, struct err *err)

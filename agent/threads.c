@@ -78,30 +78,37 @@ int thread_look(const char *proc, uint32_t pid, uint32_t tid, struct thread_look
     return 0;
 }
 
-/* "running", "NR A1 .. A6 SP PC" or "-1 SP PC"; all but NR in hex with 0x. */
-static int parse_call(const char *s, struct thread_call *ret)
+/* The next word of a line, without the 0x of hex numbers. */
+static struct str next_word(struct str *s)
 {
-    uint64_t v[8];
-    unsigned n = 0;
-    char *end;
+    size_t to = 0;
+    struct str w;
+
+    while (to < s->n && s->p[to] != ' ' && s->p[to] != '\n')
+        to++;
+    w = str_to(*s, to);
+    *s = str_from(*s, to + 1);
+    return str_starts(w, STR("0x")) ? str_from(w, 2) : w;
+}
+
+/* "running", "NR A1 .. A6 SP PC" or "-1 SP PC"; all but NR in hex. */
+static int parse_call(struct str s, struct thread_call *ret)
+{
+    struct str w = next_word(&s);
 
     *ret = (struct thread_call){.nr = -1};
-    if (strncmp(s, "running", 7) == 0) {
+    if (str_eq(w, STR("running"))) {
         ret->running = true;
         return 0;
     }
-    ret->nr = strtoll(s, &end, 10);
-    for (s = end; n < 8; s = end) {
-        v[n] = strtoull(s, &end, 16);
-        if (end == s)
-            break;
-        n++;
-    }
-    if (n < 2)
+    if (!str_i64(w, &ret->nr))
         return -ENOSYS;
-    ret->sp = v[n - 2];
-    ret->pc = v[n - 1];
-    return 0;
+    for (w = next_word(&s); w.n; w = next_word(&s)) {
+        ret->sp = ret->pc;
+        if (!str_hex64(w, &ret->pc))
+            return -ENOSYS;
+    }
+    return ret->sp ? 0 : -ENOSYS;
 }
 
 int thread_call(const char *proc, uint32_t pid, uint32_t tid, struct thread_call *ret)
@@ -112,8 +119,7 @@ int thread_call(const char *proc, uint32_t pid, uint32_t tid, struct thread_call
     buf_init(&b, 4096);
     r = read_file(proc, pid, tid, "syscall", &b);
     if (r == 0) {
-        buf_chr(&b, '\0');
-        r = parse_call(b.p, ret);
+        r = parse_call(buf_view(&b), ret);
     } else if (r == -ENOENT) {
         struct thread_look l;
 

@@ -51,6 +51,7 @@ struct making {
     VEC(struct batch_stream) stream;
     VEC(struct batch_metric) metric;
     VEC(struct batch_event) event;
+    VEC(struct batch_steps) steps;
     struct map by_str, by_bin, by_fn, by_user, by_kernel, by_node, by_target, by_serial, by_labels;
     struct buf name;
     uint32_t kernel_bin;
@@ -277,9 +278,8 @@ static struct batch_labels pairs_of(struct making *k, const struct label *l, uin
     return (struct batch_labels){pair ? n : 0, pair};
 }
 
-static uint32_t labels_of(struct making *k, const struct stackagg_who *who)
+static uint32_t labels_index(struct making *k, struct batch_labels l)
 {
-    struct batch_labels l = pairs_of(k, who->label, who->n_label);
     uint64_t key = l.n ? hash_bytes(l.pair, 2 * (size_t)l.n * sizeof *l.pair) : 1;
     bool is_new;
     uint32_t i = index_of(&k->by_labels, key, k->labels.n, &is_new);
@@ -287,6 +287,11 @@ static uint32_t labels_of(struct making *k, const struct stackagg_who *who)
     if (is_new)
         *vec_push(&k->labels) = l;
     return i;
+}
+
+static uint32_t labels_of(struct making *k, const struct stackagg_who *who)
+{
+    return labels_index(k, pairs_of(k, who->label, who->n_label));
 }
 
 /* One target per process life; of several states in one batch the last one shows. */
@@ -505,6 +510,7 @@ static void add_metrics(struct making *k)
         int64_t *v = arena_new(&k->arena, int64_t);
         uint64_t target = 0;
         uint32_t name = intern_c(k, m->name), unit = intern_c(k, m->unit);
+        const struct label why = {STR("why"), str_c(m->why)};
 
         if (!t || !v || (m->serial && !map_get(&k->by_serial, m->serial, &target)))
             continue; /* a process without a row in this batch has no target here */
@@ -514,11 +520,87 @@ static void add_metrics(struct making *k)
             (struct batch_metric){.name = name,
                                   .unit = unit,
                                   .kind = m->counter ? METRIC_COUNTER : METRIC_GAUGE,
+                                  .labels = m->why ? labels_index(k, pairs_of(k, &why, 1)) : 0,
                                   .target = (uint32_t)target,
                                   .n = 1,
                                   .t = t,
                                   .inum = v};
     }
+}
+
+struct step_ref {
+    uint32_t target, name;
+    const struct stackagg_step *s;
+};
+
+static int step_order(const void *a, const void *b)
+{
+    const struct step_ref *x = a, *y = b;
+
+    if (x->target != y->target)
+        return x->target < y->target ? -1 : 1;
+    if (x->name != y->name)
+        return x->name < y->name ? -1 : 1;
+    return x->s->t0.v < y->s->t0.v ? -1 : x->s->t0.v > y->s->t0.v;
+}
+
+/* Steps [from, to) of one target and name. */
+static int add_step_group(struct making *k, const struct step_ref *r, uint32_t n, struct err *err)
+{
+    uint64_t *number = arena_array(&k->arena, uint64_t, n);
+    real_ns *start = arena_array(&k->arena, real_ns, n);
+    int64_t *dur = arena_array(&k->arena, int64_t, n);
+    uint32_t *tid = arena_array(&k->arena, uint32_t, n);
+    uint32_t *labels = arena_array(&k->arena, uint32_t, n);
+
+    if (!number || !start || !dur || !tid || !labels)
+        return err_set(err, -ENOMEM, "batch: %u steps do not fit", n);
+    for (uint32_t i = 0; i < n; i++) {
+        number[i] = r[i].s->number;
+        start[i] = r[i].s->t0;
+        dur[i] = r[i].s->dur;
+        tid[i] = r[i].s->tid;
+        labels[i] =
+            r[i].s->n_label ? labels_index(k, pairs_of(k, r[i].s->label, r[i].s->n_label)) : 0;
+    }
+    *vec_push(&k->steps) = (struct batch_steps){.target = r->target,
+                                                .name = r->name,
+                                                .n = n,
+                                                .number = number,
+                                                .start = start,
+                                                .dur_ns = dur,
+                                                .tid = tid,
+                                                .labels = labels};
+    return 0;
+}
+
+static int add_steps(struct making *k, struct err *err)
+{
+    struct step_ref *r;
+    uint32_t n = 0, all = 0;
+
+    for (uint32_t i = 0; i < k->job->n_window; i++)
+        all += k->job->window[i]->n_step;
+    if (all == 0)
+        return 0;
+    r = arena_array(&k->arena, struct step_ref, all);
+    if (!r)
+        return err_set(err, -ENOMEM, "batch: %u steps do not fit", all);
+    for (uint32_t i = 0; i < k->job->n_window; i++) {
+        const struct stackagg_window *w = k->job->window[i];
+
+        for (uint32_t s = 0; s < w->n_step; s++)
+            r[n++] = (struct step_ref){target_of(k, &w->who[w->step[s].who]),
+                                       intern(k, w->step[s].name), &w->step[s]};
+    }
+    qsort(r, n, sizeof *r, step_order);
+    for (uint32_t i = 0, first = 0; i < n; i++) {
+        if (i + 1 < n && r[i + 1].target == r[first].target && r[i + 1].name == r[first].name)
+            continue;
+        TRY(add_step_group(k, r + first, i + 1 - first, err));
+        first = i + 1;
+    }
+    return 0;
 }
 
 static void add_events(struct making *k)
@@ -566,6 +648,7 @@ static void making_deinit(struct making *k)
     free(k->stream.v);
     free(k->metric.v);
     free(k->event.v);
+    free(k->steps.v);
 }
 
 static struct batch_labels batch_label(struct making *k)
@@ -589,6 +672,7 @@ static int assemble(struct making *k, uint64_t seq, struct batch *b, struct err 
 
     TRY(add_streams(k, err));
     TRY(add_dropped(k, err));
+    TRY(add_steps(k, err));
     add_metrics(k);
     add_events(k);
     *b = (struct batch){.id = {.seq = seq},
@@ -621,6 +705,8 @@ static int assemble(struct making *k, uint64_t seq, struct batch *b, struct err 
     b->stream = k->stream.v;
     b->n_metric = k->metric.n;
     b->metric = k->metric.v;
+    b->n_steps = k->steps.n;
+    b->steps = k->steps.v;
     b->n_event = k->event.n;
     b->event = k->event.v;
     return batch_check(b, err);

@@ -30,6 +30,7 @@ struct batchmake_metric {
     uint64_t serial;         /* of the process; 0: the host */
     real_ns t;
     int64_t v;
+    const char *why; /* static: its label "why"; NULL: none */
 };
 
 struct batchmake_event {

@@ -81,6 +81,7 @@ static void publish(struct collector *c)
 
     while ((p = proc_next_changed(c->procs))) {
         err = (struct err){};
+        source_step_follow(c->steps, p);
         if (publish_one(t, p, &err) < 0)
             log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
     }
@@ -108,6 +109,7 @@ static int drain(struct collector *c, struct err *err)
         binary_sweep(c->now);
     }
     follow(c);
+    source_step_poll(c->steps, c->procs, c->fold, c->now, c->real_minus_mono);
     return source_cpu_poll(c->cpu, &c->sink, err);
 }
 
@@ -356,6 +358,17 @@ static enum procread_cmdline cmdline_mode(const char *s)
     return strcmp(s, "off") == 0 ? PROCREAD_CMDLINE_OFF : PROCREAD_CMDLINE_MASKED;
 }
 
+/* Without it everything else goes on. */
+static void open_steps(struct collector *c)
+{
+    struct err err = {};
+
+    if (c->conf.conf->steps && source_step_open(&c->steps, &err) < 0) {
+        collector_event(c, "state", "source=steps state=refused why=\"%.120s\"", err.msg);
+        log_event(LOG_WARN, "steps", LOG_ERR(&err));
+    }
+}
+
 static int open_parts(struct collector *c, struct err *err)
 {
     const struct agent_conf *conf = c->conf.conf;
@@ -381,6 +394,7 @@ static int open_parts(struct collector *c, struct err *err)
     c->procs = proc_new(&pc);
     proc_scan(c->procs, mono_now().v);
     TRY(source_cpu_open(&c->cpu, &so, err));
+    open_steps(c);
     publish(c);
     return 0;
 }
@@ -416,6 +430,7 @@ struct collector *collector_close(struct collector *c)
         return NULL;
     for (uint32_t i = 0; i < c->n_window; i++)
         stackagg_window_free(c->window[i]);
+    source_step_close(c->steps);
     source_cpu_close(c->cpu);
     perfmap_close(c->perfmap);
     proc_free(c->procs);

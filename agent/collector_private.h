@@ -4,6 +4,7 @@
 #include "agent/clock.h"
 #include "agent/collector.h"
 #include "agent/source_cpu.h"
+#include "agent/source_step.h"
 #include "agent/stackagg.h"
 
 /* Shared by collector.c (the loop) and collector_say.c (metrics, events, status). */
@@ -15,6 +16,7 @@ struct collector {
     struct perfmap *perfmap;
     struct proc_table *procs;
     struct source_cpu *cpu;
+    struct source_step *steps; /* NULL: switched off, or refused */
     struct stackagg *fold;
     struct source_sink sink;
     int epoll, quiet, timer, signals; /* quiet: without the records of processes */
@@ -34,6 +36,7 @@ struct collector {
     uint32_t n_event;
     char told_kernel[96], told_upload[160];
     bool told_cgroupns;
+    char step_news[SOURCE_STEP_NEWS];
     struct collector_stats stats;
 };
 

@@ -62,6 +62,7 @@ struct figure {
     const char *name, *unit;
     bool counter;
     int64_t v;
+    const char *why; /* label; NULL: none */
 };
 
 #define MAX_FIGURES 128
@@ -74,7 +75,26 @@ struct figures {
 static void put(struct figures *f, const char *name, const char *unit, bool counter, uint64_t v)
 {
     if (f->n < MAX_FIGURES)
-        f->v[f->n++] = (struct figure){name, unit, counter, v > INT64_MAX ? INT64_MAX : (int64_t)v};
+        f->v[f->n++] = (struct figure){.name = name,
+                                       .unit = unit,
+                                       .counter = counter,
+                                       .v = v > INT64_MAX ? INT64_MAX : (int64_t)v};
+}
+
+static void put_steps(struct figures *f, const struct collector *c)
+{
+    struct source_step_stats s;
+
+    source_step_get_stats(c->steps, &s);
+    put(f, "agent_step_calls", "count", true, s.track.calls);
+    put(f, "agent_steps", "count", true, s.track.steps);
+    put(f, "agent_steps_open", "count", false, s.track.open);
+    put(f, "agent_step_names_folded", "count", true, s.track.names_folded);
+    put(f, "agent_step_probes", "count", false, s.probes);
+    for (unsigned i = 0; i < STEPTRACK_N_DROP; i++) {
+        put(f, "agent_steps_dropped", "count", true, s.track.dropped[i]);
+        f->v[f->n - 1].why = steptrack_drop_name((enum steptrack_drop)i);
+    }
 }
 
 static void put_own(struct figures *f, const struct collector *c)
@@ -187,6 +207,7 @@ static void collect(struct figures *f, const struct collector *c)
     f->n = 0;
     put_own(f, c);
     put_procs(f, c);
+    put_steps(f, c);
     put_sender(f, c);
 }
 
@@ -201,9 +222,15 @@ static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns 
     ns = clock_ns(id);
     if (ns < 0)
         return 0;
-    m[0] = (struct batchmake_metric){"process_cpu", "nanoseconds", true, p->serial, t, ns};
-    m[1] = (struct batchmake_metric){"profiled_cpu", "nanoseconds", true, p->serial, t,
-                                     p->profiled_ns};
+    m[0] = (struct batchmake_metric){.name = "process_cpu",
+                                     .unit = "nanoseconds",
+                                     .counter = true,
+                                     .serial = p->serial,
+                                     .t = t,
+                                     .v = ns};
+    m[1] = m[0];
+    m[1].name = "profiled_cpu";
+    m[1].v = p->profiled_ns;
     return 2;
 }
 
@@ -215,8 +242,12 @@ struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint3
 
     collect(&f, c);
     for (uint32_t i = 0; i < f.n; i++)
-        m[n++] =
-            (struct batchmake_metric){f.v[i].name, f.v[i].unit, f.v[i].counter, 0, t, f.v[i].v};
+        m[n++] = (struct batchmake_metric){.name = f.v[i].name,
+                                           .unit = f.v[i].unit,
+                                           .counter = f.v[i].counter,
+                                           .t = t,
+                                           .v = f.v[i].v,
+                                           .why = f.v[i].why};
     for (struct proc *p = proc_next(c->procs, NULL); p && n + 2 <= MAX_METRICS;
          p = proc_next(c->procs, p)) {
         if (p->profiled_ns > 0 && !p->kthread)
@@ -266,7 +297,11 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     json_key(&j, "figures");
     json_object_begin(&j);
     for (uint32_t i = 0; i < f.n; i++) {
-        json_key(&j, f.v[i].name);
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "%s%s%s", f.v[i].name, f.v[i].why ? "_" : "",
+                       f.v[i].why ? f.v[i].why : "");
+        json_key(&j, name);
         json_dec_i64(&j, f.v[i].v);
     }
     json_object_end(&j);
@@ -281,6 +316,8 @@ static void tell_changes(struct collector *c)
     struct proc_stats p;
 
     proc_get_stats(c->procs, &p);
+    if (source_step_news(c->steps, c->step_news))
+        collector_event(c, "state", "%s", c->step_news);
     if (p.foreign_cgroups && !c->told_cgroupns) {
         c->told_cgroupns = true;
         collector_event(c, "cgroupns",

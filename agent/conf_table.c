@@ -45,6 +45,9 @@ const struct conf_opt agent_opts[] = {
     {"labels", "static", CONF_STR, AT(label_static), "", 0, 0,
      "labels of everything that this agent sends: k=v,k=v"},
 
+    {"steps", "enabled", CONF_BOOL, AT(steps), "on", 0, 0,
+     "listen to what programs say of their steps (docs/steps.md)"},
+
     {"select", "include", CONF_STR, AT(include), "", 0, 0,
      "profile only what matches: service=GLOB, exe=GLOB, cgroup=GLOB, separated by commas; a bare "
      "glob is of the service; empty: everything"},

@@ -22,6 +22,7 @@ struct agent_conf {
     bool fallback_fp;
     char *cmdline, *label_env, *label_static;
     char *include, *exclude;
+    bool steps;
     /* made of the above and of the sections [rule NAME] */
     struct rules *rules;
     struct environ_want want;

@@ -534,6 +534,7 @@ static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_
 {
     e->need_facts = true;
     e->p.flags |= TARGET_EXEC;
+    e->p.execs++;
     put_work(t, e);
     if (ev->t <= e->read_at)
         return;

@@ -30,6 +30,7 @@ struct proc {
     uint32_t gen;               /* rises at each change that must be published */
     bool dead;
     bool kthread;
+    uint32_t execs;  /* programs that it ran beside the first that we saw */
     uint64_t serial; /* one number per process life in this run, from 1 */
     uint32_t facts;  /* rises when a text above, the environment or flags change */
     uint32_t n_env, n_label;

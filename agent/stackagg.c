@@ -43,6 +43,7 @@ struct stackagg_window *stackagg_window_free(struct stackagg_window *w)
     free(w->who);
     free(w->row);
     free(w->word);
+    free(w->step);
     free(w);
     return NULL;
 }
@@ -111,7 +112,7 @@ static void set_unknown(struct stackagg *a, struct stackagg_who *who, const stru
 }
 
 static uint32_t who_of(struct stackagg *a, const struct sa_ev *ev, const struct proc *p,
-                       const uint8_t host[static 16])
+                       const uint8_t *host)
 {
     uint64_t key = p ? hash_mix(p->serial << 20 ^ p->facts) : hash_mix(~(uint64_t)ev->tgid);
     uint64_t v;
@@ -260,6 +261,23 @@ void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
         words[i] = i < ev->nk ? ev->w[i] : settle_word(ev->w[i], p);
     if (!put(a, &r, words, STACKAGG_ROWS))
         put_without_stack(a, &r);
+}
+
+void stackagg_add_step(struct stackagg *a, const struct stackagg_step *s, const struct proc *p)
+{
+    struct stackagg_window *w = a->w;
+    struct stackagg_step *n;
+
+    if (w->n_step == w->room_step) {
+        w->room_step = w->room_step ? 2 * w->room_step : 64;
+        w->step = xrealloc(w->step, w->room_step * sizeof *w->step);
+    }
+    n = &w->step[w->n_step++];
+    *n = *s;
+    n->who = who_of(a, NULL, p, NULL);
+    n->name = arena_str(&w->texts, s->name);
+    n->label = copy_labels(&w->texts, s->label, s->n_label);
+    n->n_label = n->label ? s->n_label : 0;
 }
 
 struct stackagg_window *stackagg_take(struct stackagg *a, const struct source_account *account)

@@ -53,14 +53,25 @@ struct stackagg_row {
     uint32_t same_hash;
 };
 
+/* A finished step of a process (source_step.c). */
+struct stackagg_step {
+    uint32_t who, tid, n_label;
+    struct str name;
+    uint64_t number;
+    real_ns t0;
+    int64_t dur; /* ns, > 0 */
+    const struct label *label;
+};
+
 struct stackagg_window {
     struct source_account account;
     uint32_t n_who, n_row;
     struct stackagg_who *who;
     struct stackagg_row *row;
     uint64_t *word;
-    uint32_t n_word;
-    uint64_t table_full; /* samples without their stack, for want of room */
+    uint32_t n_word, n_step, room_step;
+    struct stackagg_step *step; /* that ended in it; they may have begun before */
+    uint64_t table_full;        /* samples without their stack, for want of room */
     struct arena texts;
 };
 
@@ -73,6 +84,9 @@ struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns 
  * the key of an unknown process. */
 void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16]);
+
+/* A step of p; texts and labels are copied, who is set here. */
+void stackagg_add_step(struct stackagg *a, const struct stackagg_step *s, const struct proc *p);
 
 /* What was added since the last call, with its account; times outside its interval are moved to its
  * edge. The caller frees it. */

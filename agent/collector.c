@@ -109,7 +109,7 @@ static int drain(struct collector *c, struct err *err)
         binary_sweep(c->now);
     }
     follow(c);
-    source_step_poll(c->steps, c->procs, c->fold, c->now, c->real_minus_mono);
+    source_step_poll(c->steps, c->procs, c->fold, c->now, c->clocks.real_minus_mono);
     return source_cpu_poll(c->cpu, &c->sink, err);
 }
 

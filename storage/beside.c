@@ -130,7 +130,6 @@ static int by_time(const void *a, const void *b)
 
 /* A metric series of a source; equal ones of several sources have one number. */
 struct series_at {
-    struct link link;
     uint32_t number, source;
     uint32_t target; /* number in the view */
     const struct local *l;
@@ -248,7 +247,6 @@ static int number_series(struct metric_read *m, struct series_at *at)
     const uint64_t field[3] = {hash_str(local_str(l, at->s->name)),
                                (uint64_t)at->s->labels << 32 | at->target, at->s->kind};
     uint64_t hash = hash_bytes(field, sizeof field);
-    struct link link;
 
     at->number = table_find(&m->known, hash, at, eq_series);
     if (at->number)
@@ -256,9 +254,7 @@ static int number_series(struct metric_read *m, struct series_at *at)
     at->number = table_add(&m->known, &m->pool, hash);
     if (!at->number)
         return no_memory(m->b.err);
-    link = TABLE(&m->known, struct series_at, at->number)->link;
     *TABLE(&m->known, struct series_at, at->number) = *at;
-    TABLE(&m->known, struct series_at, at->number)->link = link;
     return 0;
 }
 

@@ -3,6 +3,7 @@
  * Opening and reading catalog.db. All of it is read once, row by row, with its sums, before it is
  * believed; what cannot be read is set aside and made anew from the parts (catalog_rebuild.c).
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -378,6 +379,25 @@ static bool has_wal(const char *dir)
     return db_has_wal(path);
 }
 
+/* Is there anything in journal/? If not, and no part either, the making of the store was cut off.
+ */
+static bool has_journal(const char *dir)
+{
+    char path[4096];
+    struct dirent *e;
+    bool any = false;
+    DIR *d;
+
+    (void)snprintf(path, sizeof path, "%s/journal", dir);
+    d = opendir(path);
+    if (!d)
+        return errno != ENOENT;
+    while (!any && (e = readdir(d))) // NOLINT(concurrency-mt-unsafe)
+        any = e->d_name[0] != '.';
+    (void)closedir(d);
+    return any;
+}
+
 static int make_new(struct catalog **c, const char *dir, const char *vfs, real_ns now,
                     const struct file_list *files, struct err *err)
 {
@@ -403,9 +423,9 @@ int catalog_open(const char *dir, const char *vfs, real_ns now, struct catalog *
     if (r == 0)
         r = open_live(c, dir, vfs, &why);
     if (r == -EBADMSG || r == -ENOENT) {
-        bool there = r == -EBADMSG || has_wal(dir);
+        const bool wal = has_wal(dir), there = r == -EBADMSG || (wal && has_journal(dir));
 
-        r = there ? set_aside(dir, now, err) : 0;
+        r = there || wal ? set_aside(dir, now, err) : 0;
         if (r == 0)
             r = part_files(dir, &files, err);
         if (r == 0)

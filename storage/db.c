@@ -346,6 +346,8 @@ static int make_tables(struct db *db, const struct db_kind *kind, enum db_mode m
     (void)unlink(wal.v);
     if (r == 0 && rename(from.v, to.v) != 0)
         r = err_set(err, -errno, "%s: rename: %m", name);
+    if (r == 0) /* before there is a -wal, which without its file looks like a loss */
+        r = db_sync_dir(dir, name, err);
     if (r == 0)
         r = db_open_live(dir, name, kind, vfs, ret, err);
     if (r == 0)

@@ -11,11 +11,13 @@ bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes
 {
     *d = (struct dict){.pool = p, .seed = seed, .max_nodes = max_nodes};
     vec_init(&d->node, sizeof(struct dict_node));
-    map_init(&d->by_hash, 0);
+    vec_init(&d->depth, 2);
+    hindex_init(&d->by_hash);
     map_init(&d->by_pair, 0);
     map_init(&d->ambiguous, 0);
     return texts_init(&d->text, p, seed) && table_init(&d->frame, p, sizeof(struct dict_frame)) &&
-           table_init(&d->func, p, sizeof(struct dict_func)) && vec_push(&d->node, p);
+           table_init(&d->func, p, sizeof(struct dict_func)) && vec_push(&d->node, p) &&
+           vec_push(&d->depth, p);
 }
 
 void dict_deinit(struct dict *d)
@@ -26,7 +28,8 @@ void dict_deinit(struct dict *d)
     table_deinit(&d->frame, d->pool);
     table_deinit(&d->func, d->pool);
     vec_deinit(&d->node, d->pool);
-    map_deinit(&d->by_hash);
+    vec_deinit(&d->depth, d->pool);
+    hindex_deinit(&d->by_hash);
     map_deinit(&d->by_pair);
     map_deinit(&d->ambiguous);
 }
@@ -68,7 +71,6 @@ static uint32_t func_of(struct dict *d, const struct dict_frame *f)
     if (!i)
         return NONE;
     e = TABLE(&d->func, struct dict_func, i);
-    key.link = e->link;
     key.key = func_key(dict_str(d, key.scope), dict_str(d, key.name));
     *e = key;
     return i;
@@ -102,7 +104,6 @@ uint32_t dict_frame_of(struct dict *d, struct dict_frame *key)
     if (!i)
         return NONE;
     e = TABLE(&d->frame, struct dict_frame, i);
-    key->link = e->link;
     *e = *key;
     return i;
 }
@@ -137,26 +138,39 @@ static uint32_t add_node(struct dict *d, uint32_t parent, uint32_t frame, uint64
 {
     uint32_t g = d->node.n;
     struct dict_node *n = vec_push(&d->node, d->pool);
+    uint16_t *depth = n ? vec_push(&d->depth, d->pool) : NULL;
 
-    if (!n)
+    if (!depth) {
+        d->node.n = g;
         return NONE;
-    *n = (struct dict_node){.parent = parent,
-                            .frame = frame,
-                            .depth = VEC(&d->node, struct dict_node, parent)->depth + 1,
-                            .hash = hash};
+    }
+    *n = (struct dict_node){.parent = parent, .frame = frame, .hash = hash};
+    *depth = (uint16_t)(*VEC(&d->depth, uint16_t, parent) + 1);
     return g;
+}
+
+/* The first g of a hash; 0: none, which is nobody's. */
+static uint32_t find_hash(const struct dict *d, uint64_t hash)
+{
+    const uint32_t h = (uint32_t)hash_mix(hash);
+
+    for (uint32_t at = h, g; hindex_next(&d->by_hash, h, &at, &g);) {
+        if (VEC(&d->node, struct dict_node, g)->hash == hash)
+            return g;
+    }
+    return 0;
 }
 
 static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t hash)
 {
-    uint64_t pair = (uint64_t)parent << 32 | frame, first, other;
+    uint64_t pair = (uint64_t)parent << 32 | frame, other;
     const struct dict_node *n;
-    uint32_t g;
+    uint32_t first = find_hash(d, hash), g;
 
-    if (map_get(&d->by_hash, hash, &first)) {
-        n = VEC(&d->node, struct dict_node, (uint32_t)first);
+    if (first) {
+        n = VEC(&d->node, struct dict_node, first);
         if (n->parent == parent && n->frame == frame)
-            return (uint32_t)first;
+            return first;
         if (map_get(&d->by_pair, pair, &other))
             return (uint32_t)other;
         g = add_node(d, parent, frame, hash);
@@ -166,11 +180,10 @@ static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t
         d->clashes++;
         return g;
     }
-    if (VEC(&d->node, struct dict_node, parent)->depth >= DICT_DEPTH ||
-        d->node.n >= DICT_FOLDED - 1)
+    if (*VEC(&d->depth, uint16_t, parent) >= DICT_DEPTH || d->node.n >= DICT_FOLDED - 1)
         return parent | DICT_FOLDED;
     g = add_node(d, parent, frame, hash);
-    if (g == NONE || !pool_map_put(d->pool, &d->by_hash, hash, g))
+    if (g == NONE || !pool_hindex_add(d->pool, &d->by_hash, (uint32_t)hash_mix(hash), g))
         return NONE;
     return g;
 }
@@ -210,12 +223,9 @@ static uint32_t frame_from(struct dict *d, const struct dict *from, uint32_t fra
 /* The stack that another dictionary knows by that hash, root first; 0: it does not. */
 static uint32_t take_over(struct dict *d, const struct dict *from, uint64_t hash)
 {
-    uint32_t path[DICT_DEPTH + 1], n = 0, g = 0;
-    uint64_t at;
+    uint32_t path[DICT_DEPTH + 1], n = 0, g = 0, at = from ? find_hash(from, hash) : 0;
 
-    if (!from || !map_get(&from->by_hash, hash, &at))
-        return 0;
-    for (uint32_t i = (uint32_t)at; i != 0; i = VEC(&from->node, struct dict_node, i)->parent)
+    for (uint32_t i = at; i != 0; i = VEC(&from->node, struct dict_node, i)->parent)
         path[n++] = i;
     while (n > 0) {
         const struct dict_node *x = VEC(&from->node, struct dict_node, path[--n]);
@@ -236,10 +246,10 @@ bool dict_batch_nodes(struct dict *d, const struct dict *before, struct dict_bat
 
     db->node[0] = 0;
     for (uint32_t i = 1; i <= b->n_known; i++) {
-        uint64_t g;
+        uint32_t g = find_hash(d, b->node[i].hash);
 
-        if (map_get(&d->by_hash, b->node[i].hash, &g)) {
-            db->node[i] = (uint32_t)g;
+        if (g) {
+            db->node[i] = g;
             continue;
         }
         db->node[i] = take_over(d, before, b->node[i].hash);
@@ -271,16 +281,14 @@ bool dict_batch_nodes(struct dict *d, const struct dict *before, struct dict_bat
 
 bool dict_holds(const struct dict *d, uint64_t hash)
 {
-    uint64_t v;
-
-    return map_get(&d->by_hash, hash, &v);
+    return find_hash(d, hash) != 0;
 }
 
 bool dict_knows(const struct dict *d, uint64_t hash)
 {
     uint64_t v;
 
-    return map_get(&d->by_hash, hash, &v) && !map_get(&d->ambiguous, hash, &v);
+    return find_hash(d, hash) != 0 && !map_get(&d->ambiguous, hash, &v);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */

@@ -28,7 +28,6 @@
 #define DICT_FOLDED 0x80000000u /* bit in dict_batch.node: that is such an ancestor */
 
 struct dict_frame {
-    struct link link;
     uint8_t kind, flags, id_kind;
     bool damaged;
     uint32_t name, file, start_line, line; /* name, file: texts */
@@ -38,7 +37,6 @@ struct dict_frame {
 };
 
 struct dict_func {
-    struct link link;
     uint8_t kind;
     uint32_t scope, name; /* texts; they are the function */
     uint32_t file, bin;   /* texts, of its first frame */
@@ -46,7 +44,7 @@ struct dict_func {
 };
 
 struct dict_node {
-    uint32_t parent, frame, depth;
+    uint32_t parent, frame;
     uint64_t hash;
 };
 
@@ -58,8 +56,8 @@ struct dict_trie {
     struct vec fparent, func;        /* u32 by function node */
     struct vec again;                /* bits by function node */
     _Atomic uint32_t n, n_fnode;     /* published */
-    struct map local;                /* g -> node */
-    struct map fchild;               /* function parent << 32 | function -> function node */
+    struct hindex local;             /* g -> node; the root is not in it */
+    struct hindex fchild;            /* (function parent, function) -> function node */
 };
 
 struct dict {
@@ -67,12 +65,13 @@ struct dict {
     uint64_t seed;
     struct texts text;
     struct table frame, func;
-    struct vec node;      /* struct dict_node; 0 the root */
-    struct map by_hash;   /* hash -> the first g */
-    struct map by_pair;   /* parent << 32 | frame -> g, of later ones with a held hash */
-    struct map ambiguous; /* hash -> 1 */
-    uint32_t damaged;     /* g of [no stack: damaged], 0 before it is needed */
-    uint32_t max_nodes;   /* per trie */
+    struct vec node;       /* struct dict_node; 0 the root */
+    struct vec depth;      /* u16 by g */
+    struct hindex by_hash; /* hash -> the first g */
+    struct map by_pair;    /* parent << 32 | frame -> g, of later ones with a held hash */
+    struct map ambiguous;  /* hash -> 1 */
+    uint32_t damaged;      /* g of [no stack: damaged], 0 before it is needed */
+    uint32_t max_nodes;    /* per trie */
     uint64_t clashes;
     _Atomic uint32_t n_text, n_frame, n_func; /* published, before the tries that use them */
 };
@@ -125,7 +124,7 @@ static inline struct dict_trie *epoch_trie_at(const struct epoch *e, uint32_t i)
 [[nodiscard]] bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes);
 void dict_deinit(struct dict *d);
 
-/* The frame equal to *key (its link and func are not looked at), added if it is new. UINT32_MAX:
+/* The frame equal to *key (its func is not looked at), added if it is new. UINT32_MAX:
  * memory is short. */
 uint32_t dict_frame_of(struct dict *d, struct dict_frame *key);
 

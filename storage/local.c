@@ -87,7 +87,6 @@ uint32_t local_thread_of(struct local *l, uint32_t target, uint32_t tid, uint32_
     if (!i)
         return NONE;
     e = TABLE(&l->thread, struct local_thread, i);
-    key.link = e->link;
     *e = key;
     return i;
 }

@@ -18,12 +18,10 @@
 #define LOCAL_CPUS    65536u /* cpu columns hold number + 1, below this */
 
 struct local_thread {
-    struct link link;
     uint32_t target, tid, name; /* name: text */
 };
 
 struct local_target {
-    struct link link;
     struct target_key key;
     uint64_t id;
     _Atomic uint32_t info; /* newest version + 1 */
@@ -37,7 +35,6 @@ struct local_info {
 };
 
 struct local_scope {
-    struct link link;
     ptype_id type;
     uint32_t labels, target; /* label set of names */
     _Atomic uint32_t last;   /* newest record + 1 */
@@ -62,7 +59,6 @@ struct local_cover {
 };
 
 struct local_mseries {
-    struct link link;
     uint32_t name, unit;     /* texts */
     uint32_t labels, target; /* label set of names */
     enum metric_kind kind;

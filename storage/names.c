@@ -188,7 +188,6 @@ ptype_id names_type(struct names *n, struct str name, struct str unit, enum ptyp
     if (!i)
         return NONE;
     e = TABLE(&n->ptype, struct names_ptype, i);
-    key.link = e->link;
     key.id = PTYPE_IMPORTED_FIRST + i - 1;
     *e = key;
     return key.id;
@@ -256,7 +255,6 @@ static uint32_t add_series(struct names *n, struct names_series *key)
     if (!i)
         return NONE;
     e = TABLE(&n->series, struct names_series, i);
-    key->link = e->link;
     *e = *key;
     TABLE(&n->svc, struct names_svc, key->svc)->n_series++;
     n->n_folded_series += key->overflow;

@@ -14,27 +14,23 @@
  * Writer: the opening thread, then the apply thread. Readers: below the lengths of a names_snap.
  */
 struct names_labels {
-    struct link link;
     uint32_t n;
     const uint32_t *pair;        /* texts: name, value; by name, rising */
     const struct store_label *v; /* the same as bytes */
 };
 
 struct names_svc {
-    struct link link;
     uint32_t name; /* text */
     uint32_t n_series;
 };
 
 struct names_ptype {
-    struct link link;
     ptype_id id;         /* PTYPE_IMPORTED_FIRST + index - 1 */
     uint32_t name, unit; /* texts */
     enum ptype_kind kind;
 };
 
 struct names_series {
-    struct link link;
     ptype_id type;
     uint32_t labels, svc;
     bool overflow; /* folded: label __overflow__ */

@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "storage/pool_private.h"
+
+#define VEC_LARGE 4096u /* elements */
 
 struct pool_old {
     struct pool_old *next;
@@ -138,9 +141,12 @@ void *vec_push(struct vec *v, struct pool *p)
 {
     if (v->n == v->room) {
         void *old = atomic_load_explicit(&v->p, memory_order_relaxed);
-        uint32_t room = v->room ? 2 * v->room : 8;
+        /* twice as much, a large one a quarter more: what is not used is memory too */
+        uint32_t room = v->room < VEC_LARGE ? 2 * v->room : v->room + v->room / 4;
         void *new;
 
+        if (v->room == 0)
+            room = 8;
         if (v->room > UINT32_MAX / 2)
             return NULL;
         new = pool_block(p, (size_t)room * v->size);
@@ -158,24 +164,21 @@ void *vec_push(struct vec *v, struct pool *p)
 bool table_init(struct table *t, struct pool *p, size_t size)
 {
     vec_init(&t->v, size);
-    map_init(&t->map, 0);
+    hindex_init(&t->by_hash);
     return vec_push(&t->v, p) != NULL;
 }
 
 void table_deinit(struct table *t, struct pool *p)
 {
     vec_deinit(&t->v, p);
-    map_deinit(&t->map);
+    hindex_deinit(&t->by_hash);
 }
 
 uint32_t table_find(const struct table *t, uint64_t hash, const void *key, table_eq_fn *eq)
 {
-    uint64_t first;
-    uint32_t i;
+    const uint32_t h = (uint32_t)hash_mix(hash);
 
-    if (!map_get(&t->map, hash, &first))
-        return 0;
-    for (i = (uint32_t)first; i != 0; i = TABLE(t, struct link, i)->next) {
+    for (uint32_t at = h, i; hindex_next(&t->by_hash, h, &at, &i);) {
         if (eq(vec_at(&t->v, i), key))
             return i;
     }
@@ -185,17 +188,11 @@ uint32_t table_find(const struct table *t, uint64_t hash, const void *key, table
 uint32_t table_add(struct table *t, struct pool *p, uint64_t hash)
 {
     uint32_t i = t->v.n;
-    uint64_t first = 0;
-    struct link *l;
 
-    (void)map_get(&t->map, hash, &first);
-    l = vec_push(&t->v, p);
-    if (!l)
+    if (!vec_push(&t->v, p))
         return 0;
-    l->next = (uint32_t)first;
-    if (!pool_map_put(p, &t->map, hash, i)) {
+    if (!pool_hindex_add(p, &t->by_hash, (uint32_t)hash_mix(hash), i)) {
         t->v.n--;
-        *l = (struct link){};
         return 0;
     }
     return i;
@@ -208,5 +205,15 @@ bool pool_map_put(struct pool *p, struct map *m, uint64_t key, uint64_t value)
     if (map_put(m, key, value) == MAP_FULL)
         return false;
     count(p, map_bytes(m) - before);
+    return true;
+}
+
+bool pool_hindex_add(struct pool *p, struct hindex *x, uint32_t hash, uint32_t number)
+{
+    size_t before = hindex_bytes(x);
+
+    if (!hindex_add(x, hash, number))
+        return false;
+    count(p, hindex_bytes(x) - before);
     return true;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/hindex.h"
 #include "base/map.h"
 #include "base/thread.h"
 
@@ -67,29 +68,26 @@ static inline void *vec_at(const struct vec *v, uint32_t i)
 #define VEC(v, T, i) ((T *)vec_at((v), (i)))
 
 /*
- * Entries that are equal are one entry: a vec whose elements begin with a struct link, and a map
- * from hash to the first of those with that hash. Entry 0 means "none" and is never found. Readers
- * know the vec; find and add belong to the writer.
+ * Entries that are equal are one entry: a vec, and an index of its elements by hash. Entry 0 means
+ * "none" and is never found. Readers know the vec; find and add belong to the writer.
  */
-struct link {
-    uint32_t next;
-};
-
 typedef bool table_eq_fn(const void *entry, const void *key);
 
 struct table {
     struct vec v;
-    struct map map;
+    struct hindex by_hash;
 };
 
 [[nodiscard]] bool table_init(struct table *t, struct pool *p, size_t size);
 void table_deinit(struct table *t, struct pool *p);
 /* The entry equal to key, or 0. */
 uint32_t table_find(const struct table *t, uint64_t hash, const void *key, table_eq_fn *eq);
-/* A new entry, zeroed but for its link; 0 when memory is short. */
+/* A new entry, zeroed; 0 when memory is short. */
 uint32_t table_add(struct table *t, struct pool *p, uint64_t hash);
 
 #define TABLE(t, T, i) VEC(&(t)->v, T, (i))
 
-/* map_put, counted in the pool. */
+/* map_put, hindex_add, counted in the pool. */
 [[nodiscard]] bool pool_map_put(struct pool *p, struct map *m, uint64_t key, uint64_t value);
+[[nodiscard]] bool pool_hindex_add(struct pool *p, struct hindex *x, uint32_t hash,
+                                   uint32_t number);

@@ -479,7 +479,7 @@ void scan_cell_drop(struct scan_worker *w)
     w->spare = w->capture = NULL;
     if (w->cell.v.n > 1)
         w->cell.v.n = 1;
-    map_clear(&w->cell.map);
+    hindex_clear(&w->cell.by_hash);
     w->last = NULL;
     arena_reset(&w->mem);
 }

@@ -56,7 +56,6 @@ struct scan_by {
 };
 
 struct scan_group {
-    struct link link;
     uint32_t num[STORE_BY_MAX];
     uint32_t out; /* index in the answer, or STORE_REST */
 };
@@ -123,7 +122,6 @@ struct scan {
 
 /* Partial sums of one (side, group, bucket, den): by node, or for the single node 0. */
 struct scan_cell {
-    struct link link;
     uint32_t side, group, bucket;
     int64_t den;
     bool dense, count_unknown, var_missing;
@@ -139,7 +137,6 @@ struct scan_cell {
 };
 
 struct scan_cell_ref {
-    struct link link;
     struct scan_cell *cell;
 };
 

@@ -15,7 +15,6 @@ struct rec {
 
 /* A thread, whatever sources it occurs in. */
 struct row_thread {
-    struct link link;
     uint32_t target, tid; /* target: number in the view */
     struct str name;
     uint32_t source, thread; /* where it was met first */

@@ -10,7 +10,6 @@
  * owner's thread. Readers: numbers below a length that was published behind them.
  */
 struct text {
-    struct link link;
     struct str s;
 };
 

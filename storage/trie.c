@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "storage/dict_private.h"
 
 #define NONE UINT32_MAX
@@ -23,14 +24,41 @@ static bool is_again(const struct dict_trie *t, uint32_t fparent, uint32_t func)
     return false;
 }
 
+static uint32_t hash_of(uint32_t fparent, uint32_t func)
+{
+    return (uint32_t)hash_mix((uint64_t)fparent << 32 | func);
+}
+
+/* A mix of 32 bits that no two numbers share (the finish of MurmurHash3), so what is found by it is
+ * found. */
+static uint32_t hash_g(uint32_t g)
+{
+    g ^= g >> 16;
+    g *= 0x85ebca6bu;
+    g ^= g >> 13;
+    g *= 0xc2b2ae35u;
+    return g ^ g >> 16;
+}
+
+static bool find_local(const struct dict_trie *t, uint32_t g, uint32_t *ret)
+{
+    uint32_t at = hash_g(g);
+
+    *ret = 0;
+    return g == 0 || hindex_next(&t->local, hash_g(g), &at, ret);
+}
+
 /* The function node below fparent. Its bit in a word that readers copy meanwhile: atomic. */
 static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fparent, uint32_t func)
 {
-    uint64_t key = (uint64_t)fparent << 32 | func, found;
+    const uint32_t h = hash_of(fparent, func);
     uint32_t f = t->func.n;
 
-    if (map_get(&t->fchild, key, &found))
-        return (uint32_t)found;
+    for (uint32_t at = h, found; hindex_next(&t->fchild, h, &at, &found);) {
+        if (*VEC(&t->fparent, uint32_t, found) == fparent &&
+            *VEC(&t->func, uint32_t, found) == func)
+            return found;
+    }
     if (f / 64 >= t->again.n && !vec_push(&t->again, d->pool))
         return NONE;
     if (!push_u32(&t->fparent, d->pool, fparent))
@@ -39,7 +67,7 @@ static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fpar
         t->fparent.n--;
         return NONE;
     }
-    if (!pool_map_put(d->pool, &t->fchild, key, f)) {
+    if (!pool_hindex_add(d->pool, &t->fchild, h, f)) {
         t->fparent.n--;
         t->func.n--;
         return NONE;
@@ -67,7 +95,7 @@ static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, u
         t->frame.n--;
         return NONE;
     }
-    if (g && !pool_map_put(d->pool, &t->local, g, node)) {
+    if (g && !pool_hindex_add(d->pool, &t->local, hash_g(g), node)) {
         t->parent.n--;
         t->frame.n--;
         t->fnode.n--;
@@ -95,12 +123,11 @@ struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id)
     vec_init(&t->fparent, 4);
     vec_init(&t->func, 4);
     vec_init(&t->again, 8);
-    map_init(&t->local, 0);
-    map_init(&t->fchild, 0);
+    hindex_init(&t->local);
+    hindex_init(&t->fchild);
     if (push_u32(&t->parent, d->pool, 0) && push_u32(&t->frame, d->pool, 0) &&
         push_u32(&t->fnode, d->pool, 0) && push_u32(&t->fparent, d->pool, 0) &&
-        push_u32(&t->func, d->pool, 0) && vec_push(&t->again, d->pool) &&
-        pool_map_put(d->pool, &t->local, 0, 0)) {
+        push_u32(&t->func, d->pool, 0) && vec_push(&t->again, d->pool)) {
         dict_trie_publish(t);
         return t;
     }
@@ -118,22 +145,20 @@ void dict_trie_free(struct dict *d, struct dict_trie *t)
     vec_deinit(&t->fparent, d->pool);
     vec_deinit(&t->func, d->pool);
     vec_deinit(&t->again, d->pool);
-    map_deinit(&t->local);
-    map_deinit(&t->fchild);
+    hindex_deinit(&t->local);
+    hindex_deinit(&t->fchild);
     pool_free(d->pool, t, sizeof *t);
 }
 
 uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *ret_folded)
 {
     uint32_t path[DICT_DEPTH + 1], n = 0, node;
-    uint64_t found;
 
     /* up to the first ancestor that is there (the root always is), then down again */
-    while (!map_get(&t->local, g, &found)) {
+    while (!find_local(t, g, &node)) {
         path[n++] = g;
         g = VEC(&d->node, struct dict_node, g)->parent;
     }
-    node = (uint32_t)found;
     while (n > 0) {
         if (t->parent.n >= d->max_nodes) {
             *ret_folded = true;

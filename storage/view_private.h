@@ -40,13 +40,11 @@ struct source_list {
 };
 
 struct view_target {
-    struct link link;
     struct target_key key;
     uint64_t id;
 };
 
 struct view_scope {
-    struct link link;
     ptype_id type;
     uint32_t labels, target; /* label set; number of view_target */
 };

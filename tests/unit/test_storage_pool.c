@@ -32,7 +32,6 @@ static void test_growth(void **state)
 }
 
 struct word {
-    struct link link;
     uint32_t x;
 };
 

@@ -18,7 +18,12 @@ browser() {
 case ${1-} in
   types) need typescript; exec node "$web/node_modules/typescript/bin/tsc" -p "$web" ;;
   unit) exec node --test "$here"/unit/*.test.mjs ;;
-  e2e) browser; exec node --test "$here/e2e/explore.test.mjs" ;;
+  e2e)
+    # one after the other: both measure or wait for frames
+    browser
+    node --test "$here/e2e/explore.test.mjs"
+    exec node --test "$here/e2e/panels.test.mjs"
+    ;;
   live)
     browser
     [ -x "${STRATAD-}" ] || { echo "STRATAD names no program: ${STRATAD-}" >&2; exit 2; }

@@ -53,8 +53,8 @@ export function curl(path, params) {
   return `curl -sS --compressed '${location.origin}${address(path, params).replace(/'/g, '%27')}'`;
 }
 
-/** @param {string} path @param {Params} params @param {AbortSignal} signal @returns {Promise<any>} */
-async function get(path, params, signal) {
+/** @param {string} path @param {Params} params @param {AbortSignal} signal @param {boolean} [plain] text, not JSON @returns {Promise<any>} */
+async function get(path, params, signal, plain = false) {
   while (running >= AT_ONCE) await new Promise((/** @type {(x?: unknown) => void} */ ok) => waiting.push(() => ok()));
   signal.throwIfAborted();
   running++;
@@ -75,6 +75,7 @@ async function get(path, params, signal) {
       onUpdate = () => {};
     }
     const text = await r.text();
+    if (plain && r.ok) return text;
     /** @type {any} */ let body = null;
     try {
       body = JSON.parse(text);
@@ -154,6 +155,11 @@ function quality(a) {
     periods: list(q.periods).map(String),
     shards: q.shards ? { asked: num(q.shards.asked) ?? 0, read: num(q.shards.read) ?? 0 } : null,
     warnings: list(q.warnings).map(String),
+    basis: list(q.basis).map(String),
+    skewNs: num(q.clock_skew_ns),
+    gaps: list(c.gaps).map((/** @type {any} */ g) => ({ from: msOf(g?.[0]), to: msOf(g?.[1]), why: text(g?.[2]) })),
+    gapsMore: num(c.gaps_more) ?? 0,
+    tiers: list(c.tiers).map((/** @type {any} */ t) => ({ name: text(t.tier), resolutionNs: num(t.resolution_ns) })),
   };
 }
 /** @typedef {ReturnType<typeof quality>} Quality */
@@ -186,9 +192,12 @@ function funcs(a) {
   };
 }
 
+/** Decimal nanoseconds -> milliseconds. @param {any} x */
+const msOf = (x) => (/^-?\d+$/.test(String(x)) ? Number(BigInt(x) / 1_000_000n) : NaN);
+
 /** @param {any} a */
 function range(a) {
-  const ns = (/** @type {any} */ x) => (/^-?\d+$/.test(String(x)) ? Number(BigInt(x) / 1_000_000n) : NaN);
+  const ns = msOf;
   const r = a.range ?? {};
   return { fromNs: text(r.from_ns), toNs: text(r.to_ns), from: ns(r.from_ns), to: ns(r.to_ns) };
 }
@@ -197,6 +206,9 @@ function range(a) {
 const filtered = (a) =>
   list(a.filtered).map((/** @type {any} */ x) => ({ f: text(x.f), functions: num(x.functions) ?? 0, dropped: num(x.dropped) ?? 0 }));
 /** @typedef {ReturnType<typeof filtered>[number]} Filtered */
+
+/** The steps that an answer is restricted to. @param {any} a */
+const stepIn = (a) => (a.step ? { name: text(a.step.name), n: num(a.step.n) ?? 0, whole: num(a.step.whole) ?? 0 } : null);
 
 /** GET /flamegraph. @param {Params} params @param {AbortSignal} signal */
 export async function flamegraph(params, signal) {
@@ -212,6 +224,8 @@ export async function flamegraph(params, signal) {
     samples: num(a.samples),
     unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
     filters: filtered(a),
+    se: num(a.se),
+    step: stepIn(a),
     view: {
       root,
       found: a.view?.found !== false,
@@ -303,18 +317,34 @@ export async function diff(params, signal) {
 }
 /** @typedef {Awaited<ReturnType<typeof diff>>} Diff */
 
-/** GET /timeseries: one series, all labels together. @param {Params} params @param {AbortSignal} signal */
+/** What a group of `by` is called. @param {any} g */
+const groupName = (g) =>
+  g.rest
+    ? 'all others'
+    : Object.entries(g.labels ?? {})
+        .map(([k, v]) => `${k}=${v === '' ? '(none)' : v}`)
+        .join(', ');
+
+/** GET /timeseries: the sum of all groups, and with `by` each group beside it. @param {Params} params @param {AbortSignal} signal */
 export async function timeseries(params, signal) {
   const a = await get('/timeseries', params, signal);
   const n = Number(a?.n ?? 0),
-    s = list(a?.series)[0] ?? {};
+    all = list(a?.series);
   const scale = Number(a?.scale_ns ?? 1),
     bucketNs = Number(a?.bucket_ns ?? 0);
-  const column = (/** @type {string} */ k) => {
+  /** @param {any} s @param {string} k @returns {(number|null)[]} */
+  const columnOf = (s, k) => {
     const c = list(s[k]);
     if (c.length !== 0 && c.length !== n) throw new BadAnswer(`/timeseries ${k} has ${c.length} entries, n is ${n}`);
     return c.length ? c.map(num) : new Array(n).fill(null);
   };
+  /* values and losses add over groups; of what was covered the widest counts, for it is one range */
+  const column = (/** @type {string} */ k) =>
+    all.length < 2
+      ? columnOf(all[0] ?? {}, k)
+      : all
+          .map((s) => columnOf(s, k))
+          .reduce((x, y) => x.map((v, i) => (v === null ? (y[i] ?? null) : y[i] === null || y[i] === undefined ? v : k === 'covered' ? Math.max(v, y[i] ?? 0) : v + (y[i] ?? 0))));
   if (n && !(bucketNs > 0)) throw new BadAnswer('/timeseries without a bucket');
   return {
     type: typeOf(a?.type),
@@ -322,11 +352,12 @@ export async function timeseries(params, signal) {
     to: range(a ?? {}).to,
     bucket: bucketNs / 1e6,
     n,
-    total: num(s.total),
-    value: /** @type {(number|null)[]} */ (column('value')),
-    samples: /** @type {(number|null)[]} */ (column('samples')),
-    coveredNs: /** @type {(number|null)[]} */ (column('covered')).map((c) => (c === null ? null : c * scale)),
-    lost: /** @type {(number|null)[]} */ (column('lost')),
+    total: num(a?.total) ?? num(all[0]?.total),
+    value: column('value'),
+    samples: column('samples'),
+    coveredNs: column('covered').map((c) => (c === null ? null : c * scale)),
+    lost: column('lost'),
+    groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],
     empty: emptyOf(a?.empty),
   };
 }
@@ -348,6 +379,20 @@ export async function top(params, signal) {
     total: num(a.total),
     unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
     matched: a.matched ? { functions: num(a.matched.functions) ?? 0, total: num(a.matched.total) } : null,
+    any: a.any
+      ? {
+          each: list(a.any.each).map((/** @type {any} */ x) => ({ pattern: text(x.pattern), functions: num(x.functions) ?? 0, total: num(x.total) })),
+          union: { functions: num(a.any.union?.functions) ?? 0, total: num(a.any.union?.total) },
+        }
+      : null,
+    groups: list(a.groups).map((/** @type {any} */ g) => ({
+      name: groupName(g),
+      rest: g.rest === true,
+      total: num(g.total),
+      self: list(g.row?.self).map(num),
+      all: list(g.row?.total).map(num),
+    })),
+    count: num(a.rows) ?? n,
     next: a.next === undefined || a.next === null ? '' : String(a.next),
     rows: column('func').map((/** @type {number} */ f, /** @type {number} */ i) => ({
       name: fs.name[f] ?? '',
@@ -355,6 +400,8 @@ export async function top(params, signal) {
       bin: fs.bin[f] ?? '',
       kind: fs.kind[f] ?? '',
       key: fs.key[f] ?? '',
+      raw: fs.raw?.[f] === 1,
+      line: num(a.func?.line?.[f]),
       self: num(column('self')[i]) ?? 0,
       total: num(column('total')[i]) ?? 0,
       samples: num(column('samples')[i]),
@@ -374,8 +421,80 @@ export async function types(params, signal) {
 /** GET /labels: names that can be asked for. @param {Params} params @param {AbortSignal} signal */
 export async function labels(params, signal) {
   const a = await get('/labels', params, signal);
-  return list(a?.labels).map((/** @type {any} */ l) => ({ name: text(l.name), values: num(l.values) }));
+  return list(a?.labels).map((/** @type {any} */ l) => ({ name: text(l.name), values: num(l.values), attribute: l.attribute === true }));
 }
+
+/** GET /steps, by time. @param {Params} params @param {AbortSignal} signal */
+export async function steps(params, signal) {
+  const a = await get('/steps', params, signal);
+  const r = a?.row ?? {},
+    n = list(r.start).length;
+  for (const k of ['name', 'number', 'dur', 'labels'])
+    if (list(r[k]).length !== n) throw new BadAnswer(`/steps ${k} has ${list(r[k]).length} entries, start ${n}`);
+  if (!list(r.number).every((/** @type {any} */ x) => /^\d{1,20}$/.test(String(x)))) throw new BadAnswer('/steps: a number is none');
+  const base = msOf(a?.base_ns),
+    scale = Number(a?.scale_ns ?? 1) / 1e6;
+  const took = (/** @type {any} */ x) =>
+    x ? { n: num(x.n) ?? 0, min: num(x.min), p50: num(x.p50), p90: num(x.p90), p99: num(x.p99), max: num(x.max), mean: num(x.mean) } : null;
+  const names = list(a?.names).map((/** @type {any} */ x) => ({ name: text(x.name), took: took(x) }));
+  return {
+    names,
+    n,
+    name: list(r.name).map(Number),
+    number: list(r.number).map(String),
+    from: list(r.start).map((/** @type {any} */ x) => base + Number(x) * scale),
+    dur: list(r.dur).map((/** @type {any} */ x) => Number(x) * scale),
+    labels: /** @type {Record<string, string>[]} */ (list(r.labels).map((/** @type {any} */ x) => Object.fromEntries(Object.entries(x ?? {}).map(([k, v]) => [k, String(v)])))),
+    inferred: list(r.inferred).map((/** @type {any} */ x) => x === true),
+    parts: Object.entries(a?.part ?? {}).map(([name, column]) => ({ name, ns: list(column).map(num) })),
+    more: a?.next !== null && a?.next !== undefined,
+    partial: a?.partial === true,
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof steps>>} Steps */
+
+/** GET /events. @param {Params} params @param {AbortSignal} signal */
+export async function events(params, signal) {
+  const a = await get('/events', params, signal);
+  return list(a?.events).map((/** @type {any} */ e) => ({ at: msOf(e.t_ns), kind: text(e.kind), text: text(e.text), target: text(e.target) }));
+}
+/** @typedef {Awaited<ReturnType<typeof events>>[number]} Event */
+
+/** GET /coverage. @param {Params} params @param {AbortSignal} signal */
+export async function coverage(params, signal) {
+  const a = await get('/coverage', params, signal);
+  const base = msOf(a?.base_ns),
+    scale = Number(a?.scale_ns ?? 1) / 1e6;
+  const at = (/** @type {any} */ x) => base + Number(x) * scale;
+  return {
+    range: range(a ?? {}),
+    partial: a?.partial === true,
+    more: num(a?.sources_more) ?? 0,
+    sources: list(a?.sources).map((/** @type {any} */ s) => ({
+      type: typeOf(s.type),
+      host: text(s.host),
+      target: text(s.target),
+      labels: /** @type {Record<string, string>} */ (s.labels ?? {}),
+      coveredNs: num(s.covered_ns),
+      askedNs: num(s.source_asked_ns),
+      sourceNs: num(s.source_ns),
+      scopes: num(s.scopes) ?? 1,
+      ended: s.ended === true,
+      runs: list(s.runs?.t).map((/** @type {any} */ t, /** @type {number} */ i) => ({
+        from: at(t),
+        to: at(Number(t) + Number(s.runs.dur?.[i] ?? 0)),
+        state: text(s.runs.state?.[i]),
+        why: text(s.runs.why?.[i]),
+      })),
+      runsMore: num(s.runs_more) ?? 0,
+      lost: list(s.lost).map((/** @type {any} */ l) => ({ why: text(l.why), n: num(l.n), weight: num(l.weight) })),
+    })),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof coverage>>} Coverage */
+
+/** GET /export as text, for the clipboard. @param {Params} params @param {AbortSignal} signal */
+export const exported = (params, signal) => get('/export', params, signal, true);
 
 /** GET /labels/{name}/values. @param {string} name @param {Params} params @param {AbortSignal} signal @returns {Promise<string[]>} */
 export async function values(name, params, signal) {
@@ -388,6 +507,7 @@ export async function status(signal) {
   const a = await get('/status', {}, signal);
   return {
     version: text(a?.version),
+    store: { state: text(a?.store?.state), why: text(a?.store?.why) },
     agents: list(a?.agents).map((/** @type {any} */ g) => ({
       host: text(g.host) || text(g.id),
       lastNs: num(g.last_ns) ?? num(g.last_seen_ns),

@@ -18,6 +18,8 @@ import { show } from './safe.js';
  * @property {string} [whole]  what function 0 is, where it is not the whole selection
  */
 
+const isLevelName = (/** @type {string} */ name) => /=|^\[other groups\]$/.test(name);
+
 /** Drawn name. @param {Context} c @param {number} n */
 export function label(c, n) {
   const name = c.tree.funcs.name[c.tree.func[n]] ?? '';
@@ -29,7 +31,7 @@ function where(c, n) {
   const f = c.tree.func[n];
   const file = c.tree.funcs.file[f] ?? '',
     bin = c.tree.funcs.bin[f] ?? '';
-  return [bin, file].filter(Boolean).map(show).join(' · ') || 'pseudo-frame';
+  return [bin, file].filter(Boolean).map(show).join(' · ') || (isLevelName(c.tree.funcs.name[f] ?? '') ? 'group' : 'pseudo-frame');
 }
 
 /** @param {Context} c @param {number} n */
@@ -46,6 +48,12 @@ function figures(c, n) {
     view: percent(v, t.total[c.root]),
     total: percent(v, c.everything),
   };
+}
+
+/** ± of a periodic sampler, where there are enough samples for one. @param {Context} c @param {ReturnType<typeof figures>} f */
+function error(c, f) {
+  const e = c.periodic && Number.isFinite(f.samples) ? plusMinus(f.v, f.samples, c.type) : '';
+  return e ? ` ${e}` : '';
 }
 
 /** @param {Context} c @param {number} n */
@@ -119,7 +127,7 @@ export function tip(c, n, frames, deepest) {
   const up = t.parent[n];
   return html`<b class="tip-name"><bdi>${show(t.funcs.name[fn] ?? '')}</bdi></b>
     <div class="tip-where">${fn === 0 ? (c.whole ?? 'the whole selection') : html`${o.swatch}${o.text} · <bdi>${where(c, n)}</bdi>`}</div>
-    <div class="tip-values"><span>total <b>${total(f.v, c.type)}</b></span><span>self <b>${total(f.self, c.type)}</b></span></div>
+    <div class="tip-values"><span>total <b>${total(f.v, c.type)}</b>${error(c, f)}</span><span>self <b>${total(f.self, c.type)}</b></span></div>
     ${f.parent && n !== 0 ? share('of parent', up >= 0 ? t.total[up] : c.parentOfRoot, f.parent) : nothing}
     ${c.root || t.rootHash ? share('of view', t.total[c.root], f.view) : nothing}${share('of total', c.everything, f.total)}
     <p class="tip-exact">${exact(f.v, c.type)} · ${Number.isFinite(f.samples) ? `${count(f.samples)} samples` : 'samples unknown'}</p>`;

@@ -62,6 +62,7 @@ export async function showEmpty(el, a, on) {
     recent: () => set({ from: 'now-1h', to: 'now' }),
     retry: on.load,
     clear: () => set({ f: [] }),
+    dropStep: () => set({ step: '' }),
     widen: on.widen,
   };
   const draw = () => render(states.empty(view, acts), el);

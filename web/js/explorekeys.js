@@ -12,6 +12,11 @@
  * @param {() => void} act.menu
  * @param {() => void} act.sandwich
  * @param {() => void} act.copyName
+ * @param {() => void} act.copyStack
+ * @param {() => void} act.lines
+ * @param {() => void} act.invert
+ * @param {() => void} act.quality
+ * @param {() => void} act.steps
  * @param {(step: number) => void} act.match
  * @param {() => void} act.search
  * @param {() => void} act.swap
@@ -40,6 +45,9 @@ export function exploreKeys(act) {
     { keys: ['.', 'ContextMenu'], text: 'menu of the frame', run: act.menu, where: 'graph' },
     { keys: ['s'], text: 'callers and callees', run: act.sandwich, where: 'graph' },
     { keys: ['c'], text: 'copy the name', run: act.copyName, where: 'graph' },
+    { keys: ['C'], text: 'copy the stack, folded', run: act.copyStack, where: 'graph' },
+    { keys: ['o'], text: 'its lines', run: act.lines, where: 'graph' },
+    { keys: ['i'], text: 'leaves on top, callers below', run: act.invert, where: 'graph' },
     { keys: ['n', 'N'], text: 'next, previous match', run: (e) => act.match(e.key === 'n' ? 1 : -1) },
     { keys: ['/'], text: 'search', run: act.search },
     { keys: ['1'], text: 'flame graph', run: () => act.set({ view: 'flame' }) },
@@ -48,6 +56,8 @@ export function exploreKeys(act) {
     { keys: ['3'], text: 'sandwich', run: act.sandwich },
     { keys: ['5'], text: 'compare', run: () => act.set({ view: 'compare' }) },
     { keys: ['w'], text: 'compare: swap A and B', run: act.swap },
+    { keys: ['q'], text: 'coverage and loss', run: act.quality },
+    { keys: ['e'], text: 'steps and events', run: act.steps },
     { keys: ['t'], text: 'time range', run: act.range },
     { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => act.shift(e.key === '[' ? -0.5 : 0.5, 1) },
     { keys: ['-', '='], text: 'wider, narrower range', run: (e) => act.shift(0, e.key === '-' ? 2 : 0.5) },

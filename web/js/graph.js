@@ -3,7 +3,7 @@
  * The flame graph as an element: canvas, scrolling, pointer, zoom with animation, tooltip.
  * It holds no state that the URL should hold: it reports (onZoom, onSelect) and is told.
  */
-import { children } from './tree.js';
+import { children, selfOf } from './tree.js';
 import { drawList, hit, layout } from './layout.js';
 import { HIDDEN, colours, css, fillsOf, labelsOf, paint, palette } from './paint.js';
 import { nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -50,6 +50,7 @@ export function createGraph(on) {
     mode = 'origin',
     short = true;
   /** @type {Uint8Array|null} */ let lit = null;
+  /** @type {ArrayLike<number>} */ let selfs = [];
   let root = 0,
     x0 = 0,
     x1 = 1,
@@ -363,7 +364,7 @@ export function createGraph(on) {
   );
   new ResizeObserver(resize).observe(scroller);
   const refill = () => {
-    if (tree) fills = fillsOf(tree.funcs, mode, lit);
+    if (tree) fills = fillsOf(tree.funcs, mode, lit, selfs);
     invalidate();
   };
 
@@ -376,6 +377,15 @@ export function createGraph(on) {
     magnify,
     pan,
     refresh: invalidate,
+    /** At once, where no frame will come: before the page is printed. */
+    drawNow() {
+      move = null;
+      frame(performance.now());
+    },
+    /** The bars as they are drawn, for a picture. */
+    get picture() {
+      return { canvas: base, dpr, rows: tree ? Math.min(list.rows, tree.maxDepth + 1) : 0 };
+    },
     get tree() {
       return tree;
     },
@@ -411,7 +421,7 @@ export function createGraph(on) {
       hovered = -1;
       move = null;
       labels = labelsOf(t.funcs, short);
-      fills = fillsOf(t.funcs, mode, (lit = null));
+      fills = fillsOf(t.funcs, mode, (lit = null), (selfs = selfOf(t)));
       el.classList.remove('magnified');
       size();
       resize();

@@ -41,6 +41,8 @@ export function createLazyChart(on) {
       window = w;
       say('data', (c) => c.setData(d, w, why));
     },
+    /** @type {Chart['setMarks']} */
+    setMarks: (s, e, p, l) => say('marks', (c) => c.setMarks(s, e, p, l)),
     /** @type {Chart['setColours']} */
     setColours: (x) => say('colours', (c) => c.setColours(x)),
     /** @type {Chart['setUtc']} */

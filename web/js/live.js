@@ -15,7 +15,7 @@ const MOST_MS = 60_000;
  * @param {() => void} on.draw          the state has changed
  */
 export function createLive(on) {
-  const state = { on: false, waiting: false, trouble: '' };
+  const state = { on: false, waiting: false, trouble: '', follow: false };
   let wait = EVERY_MS,
     timer = 0;
 
@@ -31,7 +31,7 @@ export function createLive(on) {
     }
     try {
       /* the graph stays still under the pointer; the chart may go on */
-      if (on.busy()) {
+      if (on.busy() && !(state.follow && document.body.dataset['state'] !== 'loading')) {
         await on.chart();
         state.waiting = true;
       } else await on.load();
@@ -48,6 +48,11 @@ export function createLive(on) {
 
   return {
     state,
+    /** New data replace the picture even where somebody points at it. */
+    follow() {
+      state.follow = !state.follow;
+      on.draw();
+    },
     toggle() {
       state.on = !state.on && on.can();
       state.waiting = false;

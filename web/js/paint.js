@@ -25,6 +25,7 @@ const DIMMED = 0.24; // how much of a dimmed fill is left over the background
 /** Resolve tokens: custom properties are text, a colour only once an element uses it. @param {Element} el */
 export function colours(el) {
   const probe = document.createElement('i');
+  probe.style.setProperty('forced-color-adjust', 'none'); // colour means origin there too, and the canvas is not forced
   el.append(probe);
   const get = (/** @type {string} */ name) => {
     probe.style.setProperty('color', `var(--${name})`);
@@ -46,6 +47,7 @@ export function colours(el) {
     ink: get('frame-ink'),
     inkInv: get('frame-ink-inv'),
     series: get('series-cpu'),
+    lines: [0, 1, 2, 3, 4, 5].map((i) => get(`line-${i}`)),
     diff: ['more', 'less'].flatMap((k) => [1, 2, 3].map((i) => get(`diff-${k}-${i}`))),
     origins: ORIGINS.map((o) => get(`origin-${o}`)),
   };
@@ -138,11 +140,37 @@ export function palette(ctx, c) {
   return { fill, ink, back: css(c.bg) };
 }
 
+/** What `binary` colours by. @param {import('./tree.js').Funcs} funcs @param {number} f */
+export const binaryOf = (funcs, f) => funcs.bin[f] || funcs.kind[f] || '';
+
+/* Fills of binaries stay for as long as the page does: the largest choose first, each takes its own where
+ * one is left, and what comes later shares by hash. So a zoom changes no colour. */
+/** @type {Map<string, number>} */ const binaryFill = new Map();
+const BINARY_FILLS = 14; // origins without `other`, two shades each
+
+/** The binaries of a tree, largest self first, each with its fill. @param {import('./tree.js').Funcs} funcs @param {ArrayLike<number>} self */
+export function binaries(funcs, self) {
+  /** @type {Map<string, number>} */ const sum = new Map();
+  for (let f = 1; f < funcs.name.length; f++) sum.set(binaryOf(funcs, f), (sum.get(binaryOf(funcs, f)) ?? 0) + (self[f] ?? 0));
+  const list = [...sum].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  const taken = new Set(binaryFill.values());
+  /* hues first, their second shades when those are used up */
+  const free = Array.from({ length: BINARY_FILLS }, (_, i) => (i * 2) % BINARY_FILLS + (i * 2 >= BINARY_FILLS ? 1 : 0)).filter((x) => !taken.has(x));
+  for (const [bin] of list) if (!binaryFill.has(bin)) binaryFill.set(bin, free.shift() ?? hash32(bin) % BINARY_FILLS);
+  return list.map(([bin, value]) => ({ bin, value, fill: binaryFill.get(bin) ?? 0 }));
+}
+
+/** Shades of `self`: how much of the largest self a function has. @type {readonly number[]} */
+export const SELF_STEPS = [0.02, 0.1, 0.5];
+
 /**
  * Function -> fill. `lit` says which functions keep their colour (search, legend); null: all.
- * @param {import('./tree.js').Funcs} funcs @param {string} mode @param {Uint8Array|null} lit
+ * @param {import('./tree.js').Funcs} funcs @param {string} mode @param {Uint8Array|null} lit @param {ArrayLike<number>} [self] of each function
  */
-export function fillsOf(funcs, mode, lit) {
+export function fillsOf(funcs, mode, lit, self = []) {
+  if (mode === 'binary') binaries(funcs, self);
+  let most = 0;
+  if (mode === 'self') for (let f = 1; f < funcs.name.length; f++) most = Math.max(most, self[f] ?? 0);
   const out = new Uint8Array(funcs.name.length);
   for (let f = 0; f < out.length; f++) {
     const name = funcs.name[f] ?? '',
@@ -151,10 +179,13 @@ export function fillsOf(funcs, mode, lit) {
     const off = lit && !lit[f];
     const p = patternOf(name);
     if (p) out[f] = (p === 'unsym' ? UNSYM : NOSTACK) + (off ? 1 : 0);
-    else if (f === 0 || (kind === 'other' && name.includes('='))) out[f] = LEVEL + (off ? 1 : 0);
+    else if (f === 0 || (kind === 'other' && /=|^\[other groups\]$/.test(name))) out[f] = LEVEL + (off ? 1 : 0);
     else {
       const h = hash32(bin || kind);
-      out[f] = (mode === 'binary' ? h % 16 : originOf(kind, bin) * 2 + (h & 1)) + (off ? DIM : 0);
+      if (mode === 'self') {
+        const shade = SELF_STEPS.filter((x) => (self[f] ?? 0) >= x * most && most > 0).length;
+        out[f] = off ? LEVEL + 1 : shade ? DIFF + shade - 1 : DIFF + 6;
+      } else out[f] = (mode === 'binary' ? (binaryFill.get(binaryOf(funcs, f)) ?? h % BINARY_FILLS) : originOf(kind, bin) * 2 + (h & 1)) + (off ? DIM : 0);
     }
   }
   return out;

@@ -6,10 +6,20 @@ import { icon } from './icons.js';
 import { show } from './safe.js';
 import { level, shares } from './shares.js';
 
+const FEW = [30, 100]; // samples: under the first only values and n mean anything, under the second it is said
+
+/** Too little to tell apart what differs. @param {import('./api.js').Flame} a */
+function few(a) {
+  const n = a.samples;
+  if (n === null || a.empty || a.quality.basis.includes('every') || n >= (FEW[1] ?? 0)) return nothing;
+  return html`<span class="fact warn">${icon('warn')}<span class="sr">warning: </span><b>${count(n)} samples</b><span class="fact-label">${n < (FEW[0] ?? 0) ? 'too few for shares' : 'few: shares are rough'}</span></span>`;
+}
+
 const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
 
 /**
- * @param {import('./api.js').Flame} a @param {{range:string, hidden:string}} view
+ * @param {import('./api.js').Flame} a
+ * @param {{range:string, hidden:string, more:string, open:(which: 'quality'|'steps') => void}} view
  */
 export function qualityLine(a, view) {
   const q = a.quality,
@@ -69,11 +79,15 @@ export function qualityLine(a, view) {
       lostWhy,
       s.lostValue ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured` : '',
     )}${fact('no stack', pc(s.noStack), level('noStack', s.noStack))}${
-      s.truncated ? fact('truncated', pc(s.truncated), level('noStack', s.truncated)) : nothing
+      s.truncated && level('noStack', s.truncated) ? fact('truncated', pc(s.truncated), level('noStack', s.truncated)) : nothing
     }${fact('unsymbolised', pc(s.unsymbolised), level('unsymbolised', s.unsymbolised))}${
       view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
     }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>
       fact('', show(w), 'warn'),
-    )}
+    )}${few(a)}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}
+    <span class="quality-more"
+      ><button class="button small ghost" type="button" aria-expanded=${view.more === 'quality'} aria-controls="more" title="Coverage, loss and symbols (q)" @click=${() => view.open('quality')}>Coverage</button
+      ><button class="button small ghost" type="button" aria-expanded=${view.more === 'steps'} aria-controls="more" title="Steps and events (e)" @click=${() => view.open('steps')}>Steps</button></span
+    >
   </div>`;
 }

@@ -22,8 +22,9 @@ const PICKS = /** @type {const} */ ([
  * @param {() => {from:string, to:string}} on.range
  * @param {(from: string, to: string) => void} on.change
  * @param {() => void} on.refresh
- * @param {() => {on: boolean, can: boolean, waiting: boolean, trouble: string}} on.live
+ * @param {() => {on: boolean, can: boolean, waiting: boolean, trouble: string, follow: boolean}} on.live
  * @param {() => void} on.toggleLive
+ * @param {() => void} on.follow
  */
 export function createRangeMenu(el, on) {
   const menu = createMenu(el, () => {
@@ -60,7 +61,9 @@ export function createRangeMenu(el, on) {
           ?disabled=${!live.can}
           @click=${on.toggleLive}
         >${icon('live')}Live</button
-        >${live.waiting ? html`<button class="button small" type="button" @click=${on.refresh}>New data (r)</button>` : nothing}${
+        >${live.on
+          ? html`<button class="button ghost toggle" type="button" aria-pressed=${live.follow} title="New data replace the picture even under the pointer" @click=${on.follow}>Follow</button>`
+          : nothing}${live.waiting ? html`<button class="button small" type="button" @click=${on.refresh}>New data (r)</button>` : nothing}${
           error ? html`<p class="field-error" id="range-error" role="alert">${icon('warn')}<bdi>${show(error)}</bdi></p>` : nothing
         }`,
       el,

@@ -4,6 +4,7 @@ import * as api from './api.js';
 
 const ROWS = 200;
 const MATCH_ROWS = 2000;
+const MOST_ROWS = 100_000; // of an export
 
 /**
  * @param {object} on
@@ -20,7 +21,20 @@ export function createRows(on) {
   /** @type {Map<string, api.TopRow>} */ const everywhere = new Map(); // by function key
   let busy = false;
   /** @param {api.Top} a */
-  const remember = (a) => a.rows.forEach((r) => everywhere.set(r.key, r));
+  const remember = (a) => {
+    if (on.state().key === 'fn') a.rows.forEach((r) => everywhere.set(r.key, r));
+  };
+  const asks = () => ({ ...on.question(), key: on.state().key, sort: on.state().sort, match: on.match() || undefined });
+  /** Two pages one behind the other. @param {api.Top} a @param {api.Top} b @returns {api.Top} */
+  const joined = (a, b) => ({
+    ...a,
+    rows: [...a.rows, ...b.rows],
+    groups: a.groups.map((g) => {
+      const more = b.groups.find((x) => x.name === g.name);
+      return more ? { ...g, self: [...g.self, ...more.self], all: [...g.all, ...more.all] } : g;
+    }),
+    next: b.next,
+  });
 
   return {
     get top() {
@@ -34,11 +48,11 @@ export function createRows(on) {
     },
     /** Rows of the table, and with a search the exact matched sum. */
     async load() {
-      const { s, sort } = on.state();
+      const { s, any } = on.state();
       const match = on.match();
       try {
         const a = await slots.first.run((signal) =>
-          api.top({ ...on.question(), sort, limit: match ? MATCH_ROWS : ROWS, match: match || undefined }, signal),
+          api.top({ ...asks(), any, limit: match ? MATCH_ROWS : ROWS }, signal),
         );
         top = a;
         remember(a);
@@ -51,16 +65,23 @@ export function createRows(on) {
         on.show(`The table could not be loaded: ${/** @type {Error} */ (e).message}`, false);
       }
     },
+    /** Every row, for an export: the pages one after the other. */
+    async complete() {
+      const { signal } = new AbortController();
+      let a = await api.top({ ...asks(), limit: MATCH_ROWS }, signal);
+      while (a.next && a.rows.length < MOST_ROWS) a = joined(a, await api.top({ ...asks(), limit: MATCH_ROWS, after: a.next }, signal));
+      return a;
+    },
     async more() {
       const had = top;
       if (!had?.next || busy) return;
       busy = true;
       try {
         const a = await slots.more.run((signal) =>
-          api.top({ ...on.question(), sort: on.state().sort, limit: ROWS, match: on.match() || undefined, after: had.next }, signal),
+          api.top({ ...asks(), limit: ROWS, after: had.next }, signal),
         );
         if (top !== had) return;
-        top = { ...had, rows: [...had.rows, ...a.rows], next: a.next };
+        top = joined(had, a);
         remember(a);
         on.show('', true);
       } catch (e) {

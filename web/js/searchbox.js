@@ -15,7 +15,7 @@ const TYPING_MS = 120;
 
 /**
  * @param {HTMLElement} el @param {HTMLElement} out
- * @param {{s: () => string, change: (s: string) => void, jump: (n: number) => void, leave: () => void, announce: (text: string) => void, filter: () => void}} on
+ * @param {{s: () => string, change: (s: string) => void, jump: (n: number) => void, leave: () => void, announce: (text: string) => void, filter: () => void, pin: () => void}} on
  */
 export function createSearchBox(el, out, on) {
   /** @type {import('./tree.js').Tree|null} */ let tree = null;
@@ -109,7 +109,7 @@ export function createSearchBox(el, out, on) {
               'strong' in p && p.strong ? html`<b>${p.strong}</b>` : nothing
             }${'text' in p ? p.text : ''}`,
         )}</span
-      >${active && lit && !bad ? html`<button class="button small" type="button" title="Keep only the stacks that match" @click=${on.filter}>Filter to matches</button>` : nothing}`,
+      >${active && lit && !bad ? html`<button class="button small" type="button" title="Keep only the stacks that match" @click=${on.filter}>Filter to matches</button><button class="button small" type="button" title="Keep its share above the table, beside others" @click=${on.pin}>${icon('plus')}Pin</button>` : nothing}`,
       out,
     );
   }

@@ -7,18 +7,23 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
 import { createMenu } from './menu.js';
 import { show } from './safe.js';
+import { accept as taken, placeAt, ranked } from './selectorcomplete.js';
 import { OPS, SelectorError, parseSelector, trySelector, writeSelector } from './selector.js';
+
+const MOST_CHOICES = 40;
 
 /**
  * @param {HTMLElement} el
  * @param {object} on
  * @param {() => string} on.q
  * @param {(q: string) => void} on.change
- * @param {(name: string) => Promise<string[]>} on.values  values of a label that exist
+ * @param {() => string} on.step  the steps that are selected, '' all time
+ * @param {() => void} on.dropStep
+ * @param {(name: string, prefix: string) => Promise<string[]>} on.values  values of a label that exist
  */
 export function createSelectorBar(el, on) {
   /** @type {{id:string, name:string}[]} */ let types = [];
-  /** @type {{name:string, values:number|null}[]} */ let labels = [];
+  /** @type {{name:string, values:number|null, attribute:boolean}[]} */ let labels = [];
   let error = '', // the server's
     writing = false,
     typed = '',
@@ -27,6 +32,11 @@ export function createSelectorBar(el, on) {
     op = '=',
     value = '';
   /** @type {string[]} */ let known = [];
+  /** completion: what can stand at the caret */
+  /** @type {{text:string, more:string}[]} */ let choices = [];
+  /** @type {import('./selectorcomplete.js').Place|null} */ let place = null;
+  let chosen = -1,
+    looking = 0;
   const adder = createMenu(el, draw);
 
   /** Names of types; where two share one, their ids. */
@@ -72,7 +82,14 @@ export function createSelectorBar(el, on) {
               @click=${() => change({ ...sel, matchers: sel.matchers.filter((_, k) => k !== i) })}
             >${icon('close')}</button></span
           >`,
-      )}<span class="menu-anchor"
+      )}${
+        on.step()
+          ? html`<span class="chip matcher step"
+              ><span class="chip-name">step</span><bdi class="chip-value">${show(on.step())}</bdi
+              ><button class="chip-x" type="button" aria-label="All time, not only step ${show(on.step())}" @click=${on.dropStep}>${icon('close')}</button></span
+            >`
+          : nothing
+      }<span class="menu-anchor"
         ><button class="chip add" type="button" aria-expanded=${adder.open} @click=${adder.toggle}>${icon('plus')}label</button>${
           adder.open ? addPanel(sel) : nothing
         }</span
@@ -101,7 +118,7 @@ export function createSelectorBar(el, on) {
           @input=${(/** @type {Event} */ e) => (name = /** @type {HTMLInputElement} */ (e.target).value)}
           @change=${ask}
       /></label>
-      <datalist id="label-names">${labels.map((l) => html`<option value=${l.name}></option>`)}</datalist>
+      <datalist id="label-names">${labels.map((l) => html`<option value=${l.name}>${about(l)}</option>`)}</datalist>
       <label>is<select class="select" @change=${(/** @type {Event} */ e) => (op = /** @type {HTMLSelectElement} */ (e.target).value)}>
           ${OPS.map((o) => html`<option .selected=${o === op}>${o}</option>`)}
         </select></label>
@@ -122,20 +139,95 @@ export function createSelectorBar(el, on) {
   async function ask() {
     if (!name || name === asked) return;
     asked = name;
-    known = await on.values(name).catch(() => []);
+    known = await on.values(name, '').catch(() => []);
     if (asked === name) {
       asked = '';
       draw();
     }
   }
 
+  /** @param {{values:number|null, attribute:boolean}} l */
+  const about = (l) => `${l.attribute ? 'attribute of samples' : 'label'}${l.values === null ? '' : `, ${l.values} ${l.values === 1 ? 'value' : 'values'}`}`;
+  const stop = () => {
+    writing = false;
+    local = '';
+    hush();
+    draw();
+  };
+  function hush() {
+    looking++;
+    choices = [];
+    chosen = -1;
+  }
+  /** What can stand at the caret: types and labels are known, values are asked for. */
+  async function look() {
+    const input = /** @type {HTMLInputElement|null} */ (el.querySelector('#selector-input'));
+    const mine = ++looking;
+    chosen = -1;
+    place = placeAt(typed, input?.selectionStart ?? typed.length);
+    const p = place;
+    if (p.want === 'type') choices = ranked(typeNames(), p.typed).map((text) => ({ text, more: types.find((t) => t.name === text || t.id === text)?.id ?? '' }));
+    else if (p.want === 'label') choices = ranked(labels.map((l) => l.name), p.typed).map((text) => ({ text, more: about(labels.find((l) => l.name === text) ?? { values: null, attribute: false }) }));
+    else if (p.want === 'op') choices = OPS.filter((o) => o.startsWith(p.typed)).map((text) => ({ text, more: { '=': 'is', '!=': 'is not', '=~': 'matches', '!~': 'does not match' }[text] }));
+    else if (p.want === 'value' && p.op.length < 2) {
+      choices = [];
+      const list = await on.values(p.label, p.typed).catch(() => []);
+      if (mine !== looking) return;
+      choices = list.map((text) => ({ text, more: '' }));
+    } else choices = [];
+    choices = choices.slice(0, MOST_CHOICES);
+    draw();
+  }
+  /** @param {number} i */
+  function choose(i) {
+    const c = choices[i],
+      input = /** @type {HTMLInputElement|null} */ (el.querySelector('#selector-input'));
+    if (!c || !place || !input) return;
+    const r = taken(typed, place, c.text);
+    typed = r.text;
+    writing = true;
+    if (local) local = explain(typed);
+    hush();
+    draw();
+    input.focus();
+    input.setSelectionRange(r.caret, r.caret);
+    if (place.want !== 'value') look();
+  }
+  /** @param {KeyboardEvent} e */
+  function keyed(e) {
+    const d = { ArrowDown: 1, ArrowUp: -1 }[e.key];
+    if (d && choices.length) {
+      e.preventDefault();
+      chosen = (chosen + d + (chosen < 0 && d < 0 ? 1 : 0) + choices.length) % choices.length;
+      draw();
+      el.querySelector('[role=option][aria-selected=true]')?.scrollIntoView({ block: 'nearest' });
+    } else if (e.key === 'ArrowDown' || (e.key === ' ' && e.ctrlKey)) {
+      e.preventDefault();
+      look();
+    } else if ((e.key === 'Enter' || e.key === 'Tab') && chosen >= 0) {
+      e.preventDefault();
+      choose(chosen);
+    } else if (e.key === 'Escape') {
+      e.stopPropagation();
+      if (choices.length) {
+        hush();
+        draw();
+      } else stop();
+    }
+  }
   /** @param {string} q @param {string} wrong */
   function field(q, wrong) {
+    const open = choices.length > 0;
     return html`<form class="selector-text" @submit=${(/** @type {Event} */ e) => { e.preventDefault(); accept(); }}>
       <label class="sr" for="selector-input">Selector</label>
-      <input
+      <span class="menu-anchor complete"><input
         id="selector-input"
         class="field mono ${wrong ? 'bad' : ''}"
+        role="combobox"
+        aria-autocomplete="list"
+        aria-expanded=${open}
+        aria-controls="selector-choices"
+        aria-activedescendant=${chosen >= 0 ? `selector-choice-${chosen}` : nothing}
         autocomplete="off"
         spellcheck="false"
         .value=${writing ? typed : q}
@@ -144,17 +236,15 @@ export function createSelectorBar(el, on) {
         @input=${(/** @type {Event} */ e) => {
           writing = true;
           typed = /** @type {HTMLInputElement} */ (e.target).value;
-          if (local) check();
+          if (local) local = explain(typed);
+          look();
         }}
-        @keydown=${(/** @type {KeyboardEvent} */ e) => {
-          if (e.key !== 'Escape') return;
-          e.stopPropagation();
-          writing = false;
-          local = '';
-          draw();
-        }}
-      /><button class="button primary" type="submit">Apply</button>
-      <button class="button" type="button" @click=${() => { writing = false; local = ''; draw(); }}>Cancel</button>
+        @keydown=${keyed}
+        @blur=${() => { hush(); setTimeout(draw); /* not inside the drawing that may have caused it */ }}
+      /><ul class="menu-panel choices" id="selector-choices" role="listbox" aria-label="What can stand here" ?hidden=${!open}>
+        ${choices.map((c, i) => html`<li role="option" id="selector-choice-${i}" aria-selected=${i === chosen} class="pick" @pointerdown=${(/** @type {Event} */ e) => { e.preventDefault(); choose(i); }}><bdi class="mono">${show(c.text)}</bdi>${c.more && c.more !== c.text ? html`<small><bdi>${show(c.more)}</bdi></small>` : nothing}</li>`)}
+      </ul></span><button class="button primary" type="submit">Apply</button>
+      <button class="button" type="button" @click=${stop}>Cancel</button>
     </form>`;
   }
   function edit() {
@@ -165,7 +255,9 @@ export function createSelectorBar(el, on) {
     draw();
     const input = /** @type {HTMLInputElement|null} */ (el.querySelector('#selector-input'));
     input?.focus();
-    input?.setSelectionRange(typed.length, typed.length);
+    /* before a closing brace: where another condition goes */
+    const at = typed.endsWith('}') ? typed.length - 1 : typed.length;
+    input?.setSelectionRange(at, at);
   }
   /** What is wrong with a text, '' nothing. @param {string} q */
   function explain(q) {
@@ -187,13 +279,14 @@ export function createSelectorBar(el, on) {
     check();
     if (local) return;
     writing = false;
+    hush();
     draw();
     on.change(typed.trim());
   }
 
   return {
     draw,
-    /** @param {{id:string, name:string}[]} t @param {{name:string, values:number|null}[]} l */
+    /** @param {{id:string, name:string}[]} t @param {{name:string, values:number|null, attribute:boolean}[]} l */
     setLists(t, l) {
       types = t;
       labels = l;

@@ -4,12 +4,15 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
 import { show } from './safe.js';
 
+const SLOW_S = 10;
+
 /** @param {number} seconds @param {() => void} cancel @param {boolean} blank no picture behind it */
 export function loading(seconds, cancel, blank) {
   return html`<div class="state state-loading" role="status">
     ${blank ? html`<div class="skeleton" aria-hidden="true">${[0, 1, 2, 3, 4, 5, 6, 7].map((i) => html`<i class="sk${i}"></i>`)}</div>` : nothing}
     <div class="state-card">
       <p>Reading profiles… <b>${seconds} s</b></p>
+      ${seconds >= SLOW_S ? html`<p class="hint">Slow. A shorter range, another label or a filter is less to read.</p>` : nothing}
       <button class="button" type="button" @click=${cancel}>Cancel</button>
     </div>
   </div>`;
@@ -34,6 +37,7 @@ export function loading(seconds, cancel, blank) {
  * @property {() => void} recent     the last hour
  * @property {() => void} retry
  * @property {() => void} clear     no filters
+ * @property {() => void} dropStep  no step
  * @property {() => void} widen
  */
 
@@ -63,7 +67,9 @@ export function empty(e, act) {
           : 'No agent has sent a profile to this server.',
         more: html`${agents}
           <p class="hint">Start an agent on the machine you want to see, as root:</p>
-          <pre class="command">strata-agent -o server.url=${e.origin}</pre>`,
+          <pre class="command" tabindex="0" aria-label="Command for root">strata-agent -o server.url=${e.origin}</pre>
+          <p class="hint">Without rights, for one program of your own:</p>
+          <pre class="command" tabindex="0" aria-label="Command without rights">strata record -- PROGRAM</pre>`,
         acts: button('Look again', act.retry),
       };
       break;
@@ -91,6 +97,13 @@ export function empty(e, act) {
         text: html`No series of type ${code(e.type)} in ${e.range}.`,
         more: e.known.length ? html`<p class="hint">What is collected:</p>${chips(e.known)}` : nothing,
         acts: button('Last 1 h', act.recent, false),
+      };
+      break;
+    case 'no_steps':
+      s = {
+        head: 'No such step here',
+        text: html`Nothing is known of these steps in ${e.range}, so nothing can be said of what they used.`,
+        acts: button('Without the step', act.dropStep),
       };
       break;
     case 'filtered_out':
@@ -142,7 +155,7 @@ export function empty(e, act) {
 /**
  * @param {{message:string, code:string, requestId:string, status:number, setting?:string, limit?:number, actual?:number, param?:string}} e
  * @param {number} retryIn seconds until it is tried again by itself, 0: it is not
- * @param {{retry: () => void, curl: () => void}} act
+ * @param {{retry: () => void, curl: () => void, narrower?: () => {text:string, run:() => void}|null}} act
  */
 export function error(e, retryIn, act) {
   const head =
@@ -164,7 +177,12 @@ export function error(e, retryIn, act) {
       ? 'Narrow the selector (another label) or the time range.'
       : e.status === 401 || e.status === 403
         ? 'This server wants a token with the role “read”.'
-        : '';
+        : e.status === 0
+          ? 'What stood here is gone from the screen, not from the server. Is stratad running, and the network there?'
+          : e.status >= 500 && e.status !== 503
+            ? 'Its log holds more under the number of the request.'
+            : '';
+  const less = e.status === 422 ? (act.narrower?.() ?? null) : null;
   return html`<div class="state" role="alert">
     <div class="state-card wide error">
       <span class="state-icon">${icon('warn')}</span>
@@ -179,7 +197,7 @@ export function error(e, retryIn, act) {
         }
       </p>
       <div class="state-actions">
-        <button class="button primary" type="button" @click=${act.retry}>Retry</button>
+        ${less ? html`<button class="button primary" type="button" @click=${less.run}>${less.text}</button>` : nothing}<button class="button ${less ? '' : 'primary'}" type="button" @click=${act.retry}>Retry</button>
         <button class="button" type="button" @click=${act.curl}>Copy as curl</button>
       </div>
     </div>

@@ -21,6 +21,7 @@ const COLUMNS = /** @type {const} */ ([
 ]);
 
 /** @typedef {import('./api.js').TopRow} Row */
+/** @typedef {import('./api.js').Top['groups']} Groups */
 
 /** @param {{sort:(key:string)=>void, hover:(key:string)=>void, pick:(row:Row)=>void, more:()=>void}} on */
 export function createTable(on) {
@@ -28,7 +29,7 @@ export function createTable(on) {
   el.className = 'table-scroll';
   el.tabIndex = 0;
   el.setAttribute('role', 'region');
-  el.setAttribute('aria-label', 'Functions, scrollable; arrow keys move the selection');
+  el.setAttribute('aria-label', 'Table of functions, scrollable; arrow keys move the selection');
   /** @type {Row[]} */ let rows = [];
   /** @type {import('./fmt.js').Type} */ let type = { id: '', name: '', unit: 'count', kind: 'sum' };
   let all = 1,
@@ -37,8 +38,10 @@ export function createTable(on) {
     short = true,
     note = '',
     selected = '',
+    marked = '',
     first = 0,
     widest = { self: 1, total: 1 };
+  /** @type {Groups} */ let groups = [];
   /** names that stand for several functions get their scope even where it is hidden */
   /** @type {Set<string>} */ let twice = new Set();
 
@@ -56,7 +59,11 @@ export function createTable(on) {
                   ${can
                     ? html`<button class="sort" type="button" @click=${() => on.sort(key)}>${text}${icon('down')}</button>`
                     : html`<span class="sort">${text}</span>`}
-                </th>`,
+                </th>${
+                  key === 'total'
+                    ? groups.map((g) => html`<th scope="col" class="col-group" title="Self in ${show(g.name)}: ${g.total === null ? 'unknown' : total(g.total, type)} of everything"><span class="sort"><bdi>${show(g.name)}</bdi></span></th>`)
+                    : nothing
+                }`,
             )}
           </tr>
         </thead>
@@ -73,20 +80,24 @@ export function createTable(on) {
   }
   /** @param {Row} r @param {number} i */
   function row(r, i) {
-    const where = r.file || r.bin;
+    const where = r.file ? `${r.file}${r.line === null ? '' : `:${r.line}`}` : r.bin;
+    const mine = groups.reduce((most, g) => Math.max(most, g.self[i] ?? 0), 0);
     /* a bar is as long as its value among the column's; the share of the total is the number beside it */
     const value = (/** @type {number} */ v, /** @type {number} */ most, /** @type {string} */ col) =>
       html`<td class="num col-${col}">
         <i class="cell-bar" .style=${`width:calc(${(v / most).toFixed(4)} * (100% - 12px))`}></i><span>${total(v, type)}</span>
         <small>${percent(v, all)}</small>
       </td>`;
-    return html`<tr class=${r.key === selected ? 'selected' : nothing} data-row=${i} aria-rowindex=${i + 2}>
+    return html`<tr class=${r.key === selected ? 'selected' : r.key === marked ? 'marked' : nothing} data-row=${i} aria-rowindex=${i + 2}>
       <td class="fn">
         <i class="swatch o-${ORIGINS[originOf(r.kind, r.bin)] ?? 'other'}" aria-hidden="true"></i
         ><bdi title=${show(r.name)}>${show(short ? shorten(r.name) : r.name)}</bdi
         ><small class=${twice.has(r.name) ? 'twice' : ''}><bdi>${where ? show(where) : 'pseudo-frame'}</bdi></small>
       </td>
-      ${value(r.self, widest.self, 'self')}${value(r.total, widest.total, 'total')}
+      ${value(r.self, widest.self, 'self')}${value(r.total, widest.total, 'total')}${groups.map((g) => {
+        const v = g.self[i] ?? null;
+        return html`<td class="num col-group">${v ? html`<i class="cell-bar" .style=${`width:calc(${(v / (mine || 1)).toFixed(4)} * (100% - 12px))`}></i>` : nothing}<span>${v === null ? 'unknown' : v ? total(v, type) : '0'}</span></td>`;
+      })}
       <td class="num col-samples">${r.samples === null ? 'unknown' : count(r.samples)}</td>
       <td class="num col-places">${r.places === null ? 'unknown' : count(r.places)}</td>
     </tr>`;
@@ -121,11 +132,12 @@ export function createTable(on) {
   return {
     el,
     /**
-     * @param {{rows: Row[], type: import('./fmt.js').Type, all: number, sort: string, more: boolean, note: string, keep: boolean}} t
+     * @param {{rows: Row[], groups: Groups, type: import('./fmt.js').Type, all: number, sort: string, more: boolean, note: string, keep: boolean}} t
      * all: the total that shares are of; keep: the same table, longer
      */
     set(t) {
-      ({ rows, type, all, sort, more, note } = t);
+      ({ rows, groups, type, all, sort, more, note } = t);
+      el.classList.toggle('grouped', groups.length > 0);
       widest = { self: 1, total: 1 };
       /** @type {Map<string, number>} */ const names = new Map();
       for (const r of rows) {
@@ -143,6 +155,12 @@ export function createTable(on) {
         selected = key;
         draw();
       }
+    },
+    /** The row of a function that is pointed at elsewhere, '' none. @param {string} key */
+    mark(key) {
+      if (key === marked) return;
+      marked = key;
+      if (el.offsetParent) draw();
     },
     /** @param {boolean} s */
     setNames(s) {

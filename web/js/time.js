@@ -124,3 +124,9 @@ export function moved(a, b, by, scale, now) {
   }
   return [from, to];
 }
+
+/** Parts of `step=NAME[:FIRST[-LAST]]`. @param {string} text */
+export function stepOf(text) {
+  const m = text.match(/^(.*?)(?::(\d{1,20})(?:-(\d{1,20}))?)?$/s);
+  return { name: m?.[1] ?? '', first: m?.[2] ?? '', last: m?.[3] ?? m?.[2] ?? '' };
+}

@@ -5,7 +5,9 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
 import { createMenu } from './menu.js';
 import { ORIGIN_TEXT, ORIGINS, originOf } from './origin.js';
-import { safeUrl } from './safe.js';
+import { binaries, binaryOf } from './paint.js';
+import { safeUrl, show } from './safe.js';
+import { selfOf } from './tree.js';
 
 /** view, text, key */
 export const VIEWS = /** @type {const} */ ([
@@ -21,7 +23,10 @@ const EXPORTS = /** @type {const} */ ([
   ['speedscope', 'speedscope'],
   ['folded', 'Folded stacks'],
   ['svg', 'Picture (SVG)'],
+  ['text', 'Report (text)'],
 ]);
+const BINARIES = 8; // in the legend
+const FIRST = ['thread', 'host', 'pid', 'cpu'];
 
 /**
  * @param {{views: HTMLElement, options: HTMLElement, legend: HTMLElement}} at
@@ -29,12 +34,19 @@ const EXPORTS = /** @type {const} */ ([
  * @param {() => import('./url.js').State} on.state
  * @param {(patch: Partial<import('./url.js').State>, push?: boolean) => void} on.set
  * @param {() => api.Params} on.question   what is shown, for exports
+ * @param {() => number} on.width
+ * @param {() => {name:string, attribute:boolean}[]} on.labels
+ * @param {() => api.Type|null} on.type
  * @param {() => void} on.curl
+ * @param {() => void} on.folded
+ * @param {() => void} on.png
+ * @param {() => void} on.print
  * @param {() => void} on.recolour
  * @param {() => import('./tree.js').Tree|null} on.tree
  */
 export function createToolbar(at, on) {
   let origin = -1; // lit by the legend, -1 none
+  let binary = ''; // the same, '' none
   const menu = createMenu(at.options, options);
 
   function views() {
@@ -48,23 +60,40 @@ export function createToolbar(at, on) {
       at.views,
     );
   }
+  /** What can be grouped by: attributes first, then the labels that exist. */
+  function groupings() {
+    const names = on.labels().map((l) => l.name);
+    const first = FIRST.filter((n) => n === 'thread' || names.includes(n));
+    const now = on.state().by;
+    return ['', ...new Set([...(now ? [now] : []), ...first, ...names])];
+  }
   function options() {
-    const s = on.state();
-    const pick = (/** @type {'color'|'names'} */ key, /** @type {string} */ text, /** @type {string[]} */ list) =>
-      html`<label class="option"
-        >${text}<select class="select" @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value })}>
-          ${list.map((v) => html`<option value=${v} .selected=${v === s[key]}>${v}</option>`)}
+    const s = on.state(),
+      level = on.type()?.kind === 'level';
+    /** @param {'color'|'names'|'by'|'agg'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] */
+    const pick = (key, text, list, words = {}, push = false) =>
+      html`<label class="option option-${key}"
+        >${text}<select class="select" @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
+          ${list.map((v) => html`<option value=${v} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
         </select></label
       >`;
     const link = (/** @type {string} */ format, /** @type {string} */ text) =>
-      html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), format }))} @click=${() => menu.close()}>${text}</a>`;
+      html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200 }) }))} @click=${() => menu.close()}>${text}</a>`;
+    const act = (/** @type {string} */ text, /** @type {() => void} */ run) => html`<button class="pick" type="button" @click=${() => { menu.close(); run(); }}>${text}</button>`;
     render(
-      html`${pick('color', 'colour', ['origin', 'binary'])}${pick('names', 'names', ['short', 'full'])}<span class="menu-anchor"
+      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true)}${level ? pick('agg', 'value', ['', 'now'], { '': 'average', now: 'now' }, true) : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
+          class="button toggle"
+          type="button"
+          aria-pressed=${s.invert === '1'}
+          title="Leaves on top, callers below (i)"
+          @click=${() => on.set({ invert: s.invert ? '' : '1', z: '', sel: '' }, true)}
+        >Invert</button
+        ><span class="menu-anchor"
           ><button class="button" type="button" aria-expanded=${menu.open} @click=${menu.toggle}>${icon('save')}Export</button>${
             menu.open
               ? html`<div class="menu-panel picks right">
-                  ${EXPORTS.map(([format, text]) => link(format, text))}
-                  <button class="pick" type="button" @click=${() => { menu.close(); on.curl(); }}>Copy as curl (JSON)</button>
+                  ${EXPORTS.map(([format, text]) => link(format, text))}${act('This view (PNG)', on.png)}${act('Print', on.print)}
+                  <hr />${act('Copy folded stacks', on.folded)}${act('Copy as curl (JSON)', on.curl)}
                 </div>`
               : nothing
           }</span
@@ -76,26 +105,36 @@ export function createToolbar(at, on) {
     const t = on.tree();
     at.legend.hidden = !t;
     if (!t) return;
-    const origins = new Set(t.funcs.kind.map((k, i) => (i ? originOf(k, t.funcs.bin[i] ?? '') : -1)));
-    const press = (/** @type {number} */ i) => {
-      origin = origin === i ? -1 : i;
+    const { color } = on.state();
+    const fixed = (/** @type {string} */ cls, /** @type {string} */ text) =>
+      html`<span class="legend-item fixed"><i class="swatch ${cls}" aria-hidden="true"></i>${text}</span>`;
+    const light = () => {
       on.recolour();
       legend();
     };
-    const fixed = (/** @type {string} */ cls, /** @type {string} */ text) =>
-      html`<span class="legend-item fixed"><i class="swatch ${cls}" aria-hidden="true"></i>${text}</span>`;
+    /** @param {boolean} pressed @param {string} cls @param {string} text @param {() => void} run */
+    const item = (pressed, cls, text, run) =>
+      html`<button class="legend-item" type="button" aria-pressed=${pressed} title="Show only ${text}" @click=${run}>
+        <i class="swatch ${cls}" aria-hidden="true"></i><bdi>${text}</bdi>
+      </button>`;
+    const origins = () => {
+      const seen = new Set(t.funcs.kind.map((k, i) => (i ? originOf(k, t.funcs.bin[i] ?? '') : -1)));
+      return ORIGIN_TEXT.map((text, i) =>
+        seen.has(i) && i !== ORIGINS.length - 1 ? item(origin === i, `o-${ORIGINS[i] ?? ''}`, text, () => { origin = origin === i ? -1 : i; light(); }) : nothing,
+      );
+    };
+    const bins = () => {
+      const list = binaries(t.funcs, selfOf(t)).filter((b) => b.value > 0);
+      return html`${list.slice(0, BINARIES).map((b) =>
+        item(binary === b.bin, `o-${ORIGINS[b.fill >> 1] ?? ''} ${b.fill & 1 ? 'lighter' : ''}`, show(b.bin), () => { binary = binary === b.bin ? '' : b.bin; light(); }),
+      )}${list.length > BINARIES ? html`<span class="legend-note">${list.length - BINARIES} more</span>` : nothing}`;
+    };
     render(
-      html`${
-        on.state().color === 'binary'
-          ? html`<span class="legend-note">one colour a binary</span>`
-          : ORIGIN_TEXT.map((text, i) =>
-              origins.has(i) && i !== ORIGINS.length - 1
-                ? html`<button class="legend-item" type="button" aria-pressed=${origin === i} title="Show only ${text}" @click=${() => press(i)}>
-                    <i class="swatch o-${ORIGINS[i] ?? ''}" aria-hidden="true"></i>${text}
-                  </button>`
-                : nothing,
-            )
-      }${fixed('p-unsym', 'no symbol')}${fixed('p-nostack', 'no stack')}${fixed('p-hidden', 'small')}`,
+      html`${color === 'binary'
+        ? bins()
+        : color === 'self'
+          ? html`${fixed('d-same', 'self under 2 % of the largest')}${fixed('d-more1', '2 %')}${fixed('d-more2', '10 %')}${fixed('d-more3', '50 %')}`
+          : origins()}${fixed('p-unsym', 'no symbol')}${fixed('p-nostack', 'no stack')}${fixed('p-hidden', 'small')}`,
       at.legend,
     );
   }
@@ -105,7 +144,11 @@ export function createToolbar(at, on) {
       options();
       legend();
     },
-    /** Functions of the origin that the legend lights, null: all. @param {import('./tree.js').Funcs} funcs */
-    lit: (funcs) => (origin < 0 ? null : Uint8Array.from(funcs.kind, (k, f) => (f && originOf(k, funcs.bin[f] ?? '') === origin ? 1 : 0))),
+    /** Functions of what the legend lights, null: all. @param {import('./tree.js').Funcs} funcs */
+    lit(funcs) {
+      const { color } = on.state();
+      if (color === 'binary') return binary ? Uint8Array.from(funcs.kind, (_, f) => (f && binaryOf(funcs, f) === binary ? 1 : 0)) : null;
+      return color !== 'origin' || origin < 0 ? null : Uint8Array.from(funcs.kind, (k, f) => (f && originOf(k, funcs.bin[f] ?? '') === origin ? 1 : 0));
+    },
   };
 }

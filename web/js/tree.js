@@ -174,3 +174,24 @@ export function hiddenBelow(t, i) {
   for (let k = i + 1, stop = t.end[i]; k < stop; k++) if (t.func[k] < 0) sum += t.total[k];
   return sum;
 }
+
+const selfs = new WeakMap();
+/** Self of each function over the whole tree, once a tree. @param {Tree} t @returns {Float64Array} */
+export function selfOf(t) {
+  let s = selfs.get(t);
+  if (s) return s;
+  s = new Float64Array(t.funcs.name.length);
+  for (let i = 0; i < t.n; i++) if (t.func[i] >= 0) s[t.func[i]] += t.self[i];
+  selfs.set(t, s);
+  return s;
+}
+
+/** A level of `by` is structure, not code. @param {Tree} t @param {number} f */
+export const isLevel = (t, f) => t.funcs.kind[f] === 'other' && /=|^\[other groups\]$/.test(t.funcs.name[f] ?? '');
+
+/** A stack as a folded line, the callers of the view's root included; separators in names as the API writes them. @param {Tree} t @param {number} n @param {string[]} above names from the root to node 0 */
+export function folded(t, n, above) {
+  const names = [...above.slice(0, -1), ...pathTo(t, n).map((k) => t.funcs.name[t.func[k]] ?? '')].slice(1);
+  const safe = (/** @type {string} */ s) => s.replace(/[\\;\n\r\0]/g, (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`);
+  return `${names.map(safe).join(';')} ${t.total[n]}`;
+}

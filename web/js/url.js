@@ -8,35 +8,48 @@ export const DEFAULTS = /** @type {const} */ ({
   q: 'cpu',
   from: 'now-1h',
   to: 'now',
+  step: '',
   f: /** @type {string[]} */ ([]),
   view: 'flame',
+  by: '',
+  invert: '',
+  agg: '',
   color: 'origin',
   names: 'short',
   z: '',
   sel: '',
   s: '',
+  any: /** @type {string[]} */ ([]),
+  key: 'fn',
   sort: 'self',
   fn: '',
   in: '',
+  a_q: '',
   a_from: '',
   a_to: '',
   norm: '',
   order: 'b',
+  lane: '',
+  more: '',
 });
 
 const ALLOWED = /** @type {Record<string, string[]>} */ ({
   view: ['flame', 'both', 'table', 'sandwich', 'compare'],
-  color: ['origin', 'binary'],
+  color: ['origin', 'binary', 'self'],
   names: ['short', 'full'],
   sort: ['self', 'total', 'samples'],
-  norm: ['', 'second', 'share', 'none'],
+  norm: ['', 'step', 'second', 'share', 'none'],
+  key: ['fn', 'line', 'file', 'bin'],
+  invert: ['', '1'],
+  agg: ['', 'now'],
+  more: ['', 'quality', 'steps'],
   order: ['a', 'b', 'delta'],
 });
 const HASH = /^[0-9a-f]{16}$/;
 const LONGEST = 4096;
 const MOST = 16; // values of a key that can stand several times
 
-/** @typedef {'f'} Lists  keys that can stand several times */
+/** @typedef {'f'|'any'} Lists  keys that can stand several times */
 /** @typedef {{[K in Exclude<keyof typeof DEFAULTS, Lists>]: string} & {[K in Lists]: string[]} & {unknown:[string,string][], notices:string[]}} State */
 
 /** Are two values of a key the same? @param {string|string[]} a @param {string|string[]} b */
@@ -47,6 +60,8 @@ function valid(k, v) {
   const list = ALLOWED[k];
   if (list) return list.includes(v);
   if (k === 'z' || k === 'sel') return v === '' || HASH.test(v);
+  if (k === 'any') return v.length <= LONGEST && v.trim() !== '';
+  if (k === 'by') return v === '' || (v.length <= LONGEST && v.split(',').length <= 3 && v.split(',').every((x) => x !== ''));
   if (k === 'in') return v === '' || /^(bin|file)=./s.test(v);
   if ((k === 'a_from' || k === 'a_to') && v === '') return true;
   if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;

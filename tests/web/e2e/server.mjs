@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as answers from '../fixtures/answers.mjs';
 import { diff } from '../fixtures/diff.mjs';
+import { coverage, events, steps } from '../fixtures/marks.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
@@ -26,15 +27,19 @@ const treeOf = (size) => {
 };
 
 /** Parameters that each route knows: an unknown one is refused, as stratad refuses it. */
-const COMMON = ['q', 'from', 'to', 'agg', 'at', 'timeout', 'f'];
+const COMMON = ['q', 'from', 'to', 'agg', 'at', 'timeout', 'f', 'step'];
 const KNOWN = {
-  '/flamegraph': [...COMMON, 'width', 'max_nodes', 'root', 'order', 'invert', 'match', 'hash'],
-  '/top': [...COMMON, 'sort', 'key', 'match', 'any', 'limit', 'after'],
+  '/flamegraph': [...COMMON, 'width', 'max_nodes', 'root', 'order', 'invert', 'by', 'groups', 'match', 'hash'],
+  '/top': [...COMMON, 'sort', 'key', 'match', 'any', 'limit', 'after', 'by', 'groups'],
   '/sandwich': [...COMMON, 'fn', 'bin', 'file', 'width', 'max_nodes', 'order'],
-  '/diff': ['a_q', 'a_from', 'a_to', 'b_q', 'b_from', 'b_to', 'norm', 'agg', 'f', 'width', 'max_nodes', 'order', 'root', 'limit', 'timeout', 'view'],
-  '/timeseries': [...COMMON, 'points', 'bucket', 'by', 'rate'],
+  '/diff': ['a_q', 'a_from', 'a_to', 'a_step', 'b_q', 'b_from', 'b_to', 'b_step', 'norm', 'agg', 'f', 'width', 'max_nodes', 'order', 'root', 'limit', 'timeout', 'view'],
+  '/timeseries': [...COMMON, 'points', 'bucket', 'by', 'groups', 'rate'],
   '/types': ['q', 'from', 'to', 'timeout'],
   '/labels': ['q', 'from', 'to', 'timeout'],
+  '/steps': ['name', 'sort', 'limit', 'after', 'q', 'from', 'to', 'timeout'],
+  '/events': ['limit', 'after', 'q', 'from', 'to', 'timeout'],
+  '/coverage': ['by', 'limit', 'q', 'from', 'to', 'timeout'],
+  '/export': [...COMMON, 'format', 'root', 'by', 'invert', 'width'],
   '/status': [],
 };
 
@@ -57,6 +62,7 @@ export async function serve({ base = '' } = {}) {
     whole: false, // do not trim
     /** @type {Map<string, (p: URLSearchParams) => any>} */ say: new Map(),
     delay: 0,
+    gone: false, // no answer, the connection ends
     ui: hash,
     log: [],
   };
@@ -90,7 +96,11 @@ export async function serve({ base = '' } = {}) {
     if (path === '/types') return { status: 200, body: answers.types() };
     if (path === '/labels') return { status: 200, body: answers.labels() };
     if (path === '/status') return { status: 200, body: answers.status() };
-    return { status: 200, body: answers.values(decodeURIComponent(path.split('/')[2])) };
+    if (path === '/steps') return { status: 200, body: steps() };
+    if (path === '/events') return { status: 200, body: events() };
+    if (path === '/coverage') return { status: 200, body: coverage(p) };
+    if (path === '/export') return { status: 200, body: answers.folded(t, p) };
+    return { status: 200, body: answers.values(decodeURIComponent(path.split('/')[2]), p.get('prefix') ?? '') };
   }
 
   const server = http.createServer(async (req, res) => {
@@ -108,6 +118,7 @@ export async function serve({ base = '' } = {}) {
       }
       const path = url.pathname.slice(base.length + 7);
       state.log.push({ path, method: req.method, params: new URLSearchParams(params) });
+      if (state.gone) return void res.destroy();
       if (state.delay) await new Promise((ok) => setTimeout(ok, state.delay));
       const a = await answer(path, params);
       if (a.retry) res.setHeader('Retry-After', String(a.retry));
@@ -132,7 +143,7 @@ export async function serve({ base = '' } = {}) {
     treeOf,
     url: `http://127.0.0.1:${server.address().port}${base}`,
     reset() {
-      Object.assign(state, { size: '3k', whole: false, delay: 0, ui: hash, log: [] });
+      Object.assign(state, { size: '3k', whole: false, delay: 0, gone: false, ui: hash, log: [] });
       state.say.clear();
     },
     close: () => new Promise((ok) => { server.closeAllConnections(); server.close(ok); }),

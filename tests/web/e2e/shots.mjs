@@ -33,6 +33,23 @@ async function zoomed(page) {
   await page.waitForTimeout(300);
   await point('gelu')(page);
 }
+async function complete(page) {
+  await page.getByLabel('Edit the selector as text').click();
+  await page.keyboard.type(', ho');
+  await page.waitForTimeout(200);
+  await page.keyboard.press('ArrowDown');
+}
+async function slow(page) {
+  server.state.delay = 20_000;
+  await page.keyboard.press('r');
+  await page.waitForTimeout(10_500);
+  server.state.delay = 0;
+}
+const gone = () => null; // the connection ends without an answer
+const few = (p) => {
+  const a = answers.flamegraph(server.treeOf('3k'), p);
+  return { ...a, samples: '24' };
+};
 const click = (sel) => (page) => page.locator(sel).first().click();
 const noMatch = () => answers.empty('no_match', { matcher: 'host=~"gpu-0[1-4]"' });
 const RANGE = '&from=2026-11-29T13:20:00Z&to=2026-11-29T13:35:00Z';
@@ -71,6 +88,36 @@ const MORE = {
   'help-light': ['light', '', (page) => page.keyboard.press('?')],
   'narrow-light': ['light', Q, null, null, [390, 844]],
   'narrow-dark': ['dark', `${Q}&view=table`, null, null, [390, 844]],
+  'quality-light': ['light', `${Q}&more=quality`],
+  'quality-dark': ['dark', `${Q}&more=quality`],
+  'quality-narrow': ['light', `${Q}&more=quality`, null, null, [390, 844]],
+  'steps-light': ['light', `${Q}&more=steps&lane=rank&step=train:430-430`],
+  'steps-dark': ['dark', `${Q}&more=steps&lane=rank`],
+  'steps-narrow': ['dark', `${Q}&more=steps&lane=rank`, null, null, [390, 844]],
+  'by-light': ['light', `${Q}&by=thread`],
+  'by-dark': ['dark', `${Q}&by=thread&view=table`],
+  'pins-light': ['light', `${Q}&view=table&any=cuda&any=bin%3D%2Flibtorch%2F&any=gelu`],
+  'pins-narrow': ['light', `${Q}&view=table&any=cuda&any=gelu`, null, null, [390, 844]],
+  'lines-dark': ['dark', `${Q}&view=table&key=line`],
+  'binary-light': ['light', `${Q}&color=binary`],
+  'binary-dark': ['dark', `${Q}&color=binary`],
+  'self-dark': ['dark', `${Q}&color=self`],
+  'self-light': ['light', `${Q}&color=self&invert=1`],
+  'complete-light': ['light', Q, complete],
+  'complete-dark': ['dark', Q, complete],
+  'tip-light': ['light', Q, point('train_step')],
+  'tip-dark': ['dark', Q, point('train_step')],
+  'rank-light': ['light', `${Q}&view=compare&norm=step&a_q=cpu%7Bservice%21%3D%22rl-42%22%7D`],
+  'wide2560-light': ['light', `${Q}&view=both&more=quality`, null, null, [2560, 1440]],
+  'wide2560-dark': ['dark', Q, null, null, [2560, 1440]],
+  'slow-light': ['light', Q, slow],
+  'gone-light': ['light', Q, null, gone],
+  'few-dark': ['dark', Q, null, few],
+  'filtered-dark': ['dark', `${Q}&f=keep%3Anothing`],
+  'expired-light': ['light', '', null, () => answers.empty('expired')],
+  'future-dark': ['dark', '', null, () => answers.empty('future')],
+  'absent-light': ['light', '', null, () => answers.empty('type_absent')],
+  'nosteps-dark': ['dark', `${Q}&step=x`, null, () => answers.empty('no_steps')],
   'wide-dark': ['dark', Q, null, null, [1920, 1080]],
 };
 
@@ -80,8 +127,9 @@ const error = () => server.error(422, { code: 'query_too_expensive', setting: 'q
 const shots = all ? { ...DOCS, ...MORE, 'error-light': ['light', Q, null, error], 'error-dark': ['dark', Q, null, error] } : DOCS;
 for (const [name, [scheme, query, act, reply, [width, height] = [1440, 900]]] of Object.entries(shots).filter(([n]) => only.test(n))) {
   server.reset();
-  if (reply) server.state.say.set('/flamegraph', reply);
-  const p = await open(browser, { scheme, width, height, expect: [/status of/] });
+  if (reply === gone) server.state.gone = true;
+  else if (reply) server.state.say.set('/flamegraph', reply);
+  const p = await open(browser, { scheme, width, height, expect: [/status of/, /ERR_/] });
   await p.page.goto(`${server.url}/explore${query}`);
   await p.ready();
   await p.page.waitForTimeout(700);

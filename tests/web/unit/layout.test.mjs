@@ -170,3 +170,83 @@ test('a window of the view: only what lies in it, at the same scale', () => {
   assert.equal(list.n, inside.length);
   for (let b = 0; b < list.n; b++) assert.ok(list.x[b] >= 0 && list.x[b] + list.w[b] <= 1000);
 });
+
+/* ---- conservation on screen ---- */
+
+/** Value of each bar of a list, and that every bar's own children, hidden frames and self make it up, in whole numbers. */
+function conserved(t, view, l) {
+  const inRow = new Map();
+  for (let b = 0; b < l.n; b++) inRow.set(l.row[b], [...(inRow.get(l.row[b]) ?? []), b]);
+  let parents = 0;
+  for (const [row, list] of inRow) {
+    list.sort((a, b) => l.x[a] - l.x[b]);
+    for (let k = 1; k < list.length; k++) assert.ok(l.x[list[k - 1]] + l.w[list[k - 1]] <= l.x[list[k]], 'bars overlap');
+    const below = (inRow.get(row + 1) ?? []).filter((b) => l.count[b] === 0 || t.func[l.node[b]] < 0);
+    for (const b of list) {
+      const n = l.node[b];
+      if (l.count[b] || t.func[n] < 0) continue;
+      parents++;
+      /* children that stand as bars of their own, and the rest of them, which a run of dots or nothing stands for */
+      let drawn = 0,
+        small = 0;
+      const own = new Set(below.filter((c) => t.parent[l.node[c]] === n).map((c) => l.node[c]));
+      for (let c = n + 1; c < t.end[n]; c = t.end[c]) {
+        if (own.has(c)) drawn += t.total[c];
+        else small += t.total[c];
+      }
+      assert.equal(drawn + small + t.self[n], t.total[n]);
+      /* pixels: what children cover is never more than the parent, and the bare part is its self, to a pixel an edge */
+      const runs = (inRow.get(row + 1) ?? []).filter((c) => l.x[c] >= l.x[b] && l.x[c] + l.w[c] <= l.x[b] + l.w[b]);
+      const covered = runs.reduce((s, c) => s + l.w[c], 0);
+      assert.ok(covered <= l.w[b], 'children are wider than their parent');
+      const whole = t.start[n] >= view.x0 && t.start[n] + t.total[n] <= view.x1;
+      const k = view.width / (view.x1 - view.x0);
+      /* what is too narrow for a run is drawn nowhere: less than a pixel each, and counted in the run beside it or under one pixel */
+      if (whole && (row + 2) * view.row <= view.height) assert.ok(Math.abs(covered + t.self[n] * k - l.w[b]) <= 2 + gaps(t, n, own, k), `row ${row}: ${covered} + self ${t.self[n] * k} of ${l.w[b]}`);
+    }
+  }
+  return parents;
+}
+/** Pixels that runs under one pixel leave bare: one between each two bars. */
+const gaps = (t, n, own) => own.size + 1;
+
+test('conservation: visible widths + hidden = total, in integers, for 1,000 random trees, zooms and filters', () => {
+  let parents = 0;
+  for (let seed = 1; seed <= 1000; seed++) {
+    const rnd = random(seed * 7919),
+      t = randomTree(seed, seed % 2 === 0);
+    let root = 0;
+    for (let hops = Math.floor(rnd() * 3); hops > 0; hops--) {
+      const inner = Array.from({ length: t.end[root] - root }, (_, i) => root + i).filter((i) => t.func[i] >= 0 && t.total[i] > 0);
+      root = inner[Math.floor(rnd() * inner.length)];
+    }
+    const width = 64 + Math.floor(rnd() * 2000),
+      lens = rnd() < 0.3 ? t.total[root] * (0.1 + rnd() * 0.6) : t.total[root];
+    const x0 = t.start[root] + Math.floor((t.total[root] - lens) * rnd());
+    const { view, list } = draw(t, { root, width, x0, x1: x0 + lens });
+    parents += conserved(t, view, list);
+    /* row 0 is the zoomed frame: its width is the view's, its value what the link says */
+    const top = Array.from({ length: list.n }, (_, b) => b).filter((b) => list.row[b] === 0);
+    assert.equal(top.reduce((s, b) => s + list.w[b], 0), width);
+    /* self over the whole view, with what is hidden, is the view's total */
+    let sum = 0;
+    for (let i = root; i < t.end[root]; i++) sum += t.self[i];
+    assert.equal(sum, t.total[root]);
+  }
+  assert.ok(parents > 5000, `${parents} bars`);
+});
+test('conservation: filters of the fixture leave what they say, and the rest is what they took', () => {
+  const whole = makeTree('3k');
+  for (const f of [['keep:train_step'], ['drop:gelu'], ['merge:kind=kernel'], ['collapse:recursion'], ['keep:forward', 'merge:bin=/libtorch/', 'start:_call_impl']]) {
+    const p = new URLSearchParams([...f.map((x) => ['f', x]), ['width', '1280']]);
+    const a = answers.flamegraph(whole, p);
+    const t = decode({ n: a.n, node: a.node, func: { ...a.func, name: a.func.name.map((i) => a.strings[i]), file: a.func.file.map(String), bin: a.func.bin.map(String) } });
+    assert.equal(BigInt(a.total) + a.filtered.reduce((s, x) => s + BigInt(x.dropped), 0n), BigInt(a.unfiltered.total), f.join());
+    assert.equal(BigInt(t.total[0]), BigInt(a.total));
+    let shown = 0n;
+    for (let i = 0; i < t.n; i++) shown += BigInt(t.self[i]); // a hidden node's self is all of it
+    assert.equal(shown, BigInt(a.total), 'self of what is shown and what is hidden');
+    const { view, list } = draw(t, { width: 1280 });
+    conserved(t, view, list);
+  }
+});

@@ -133,21 +133,30 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       q: text(),
       from: pick('now-1h', 'now-5m', '2026-11-29T13:00:00Z', '1795960800s'),
       to: pick('now', '2026-11-29T13:30:00Z'),
+      step: pick('', 'train', 'train:4', 'train:4-9', text()),
       f: Array.from({ length: rnd(4) }, () => `${pick('keep', 'drop', 'merge', 'collapse', 'start')}:${pick('', 'fn=', 'bin=')}a${text()}`),
       view: pick('flame', 'both', 'table', 'sandwich', 'compare'),
-      color: pick('origin', 'binary'),
+      by: pick('', 'thread', 'host,rank'),
+      invert: pick('', '1'),
+      agg: pick('', 'now'),
+      color: pick('origin', 'binary', 'self'),
       names: pick('short', 'full'),
       z: hash(),
       sel: hash(),
       s: text(),
+      any: Array.from({ length: rnd(3) }, () => `a${text()}`),
+      key: pick('fn', 'line', 'file', 'bin'),
       sort: pick('self', 'total', 'samples'),
       fn: text(),
       in: pick('', `bin=a${text()}`, `file=a${text()}`),
+      a_q: text(),
       a_from: pick('', 'now-2h', '2026-11-29T12:00:00Z'),
       a_to: pick('', '2026-11-29T12:30:00Z'),
-      norm: pick('', 'second', 'share', 'none'),
+      norm: pick('', 'step', 'second', 'share', 'none'),
       order: pick('a', 'b', 'delta'),
-      unknown: rnd(4) ? [] : [['by', text()], ['by', text()]],
+      lane: text(),
+      more: pick('', 'quality', 'steps'),
+      unknown: rnd(4) ? [] : [['at', text()], ['at', text()]],
       notices: [],
     };
     assert.deepEqual(decode(encode(s)), s);
@@ -155,7 +164,7 @@ test('10,000 random states: decode(encode(s)) = s', () => {
 });
 
 test('garbage URLs become the default, with a notice naming the key', () => {
-  for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['norm', 'minute'], ['order', 'c'], ['a_from', 'then'], ['in', 'kind=x'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1']]) {
+  for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['norm', 'minute'], ['order', 'c'], ['a_from', 'then'], ['in', 'kind=x'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1'], ['by', 'a,,b'], ['by', 'a,b,c,d'], ['any', ' '], ['key', 'addr'], ['invert', '0'], ['agg', 'peak'], ['more', 'x']]) {
     const s = decode(`?${new URLSearchParams([[k, v]])}`);
     assert.deepEqual(s[k], DEFAULTS[k]);
     assert.equal(s.notices.length, 1);

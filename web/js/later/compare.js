@@ -9,17 +9,21 @@ import { createGraph } from '../graph.js';
 import { icon } from '../icons.js';
 import { DIFF, shorten } from '../paint.js';
 import { show } from '../safe.js';
+import { SelectorError, parseSelector, trySelector, writeSelector } from '../selector.js';
 import { shares } from '../shares.js';
 import { rangeText } from '../time.js';
 
 const MAX_NODES = 10_000;
 const ROWS = 100;
 const LOOKS = ['more1', 'more2', 'more3', 'less1', 'less2', 'less3', 'same', 'new', 'gone'];
-const NORMS = /** @type {const} */ ([['', 'as usual'], ['second', 'per covered second'], ['share', 'share'], ['none', 'not divided']]);
+const NORMS = /** @type {const} */ ([['', 'as usual'], ['step', 'per step'], ['second', 'per covered second'], ['share', 'share'], ['none', 'not divided']]);
 const ORDERS = /** @type {const} */ ([['b', 'B'], ['a', 'A'], ['delta', 'Δ']]);
 const BEFORE = /** @type {const} */ ([['', 'right before B'], ['3600', '1 h before B'], ['86400', '24 h before B'], ['604800', '7 d before B']]);
 
-/** @typedef {{a: [string, string], b: [string, string], norm: string, order: string, drawn: boolean}} View  drawn: A stands in the URL */
+/**
+ * @typedef {{a: [string, string], b: [string, string], norm: string, order: string, drawn: boolean, q: string, aq: string, steps: string[]}} View
+ *   drawn: A's range stands in the URL; aq: A's selector, '' the same; steps: names that are known
+ */
 
 /**
  * @param {HTMLElement} el
@@ -38,7 +42,9 @@ export function createCompare(el, on) {
   const slots = { tree: api.slot(), top: api.slot() };
   /** @type {api.Diff|null} */ let d = null;
   /** @type {api.Diff|null} */ let rows = null;
-  let trouble = '';
+  let trouble = '',
+    typed = /** @type {string|null} */ (null), // A's selector, being written
+    wrong = '';
   const make = (/** @type {string} */ name) => {
     const e = document.createElement('div');
     e.className = name;
@@ -112,8 +118,34 @@ export function createCompare(el, on) {
       <span class="band band-${s}">${s.toUpperCase()}</span><span>${rangeText(...range, Date.now(), on.utc())}</span
       ><span title=${v.total === null ? nothing : exact(v.total, x.type)}><b>${v.total === null ? 'no data' : total(Number(v.total), x.type)}</b>${v.samples === null ? nothing : html` n=${count(v.samples)}`}</span
       ><span>${x.norm === 'none' || v.total === null ? nothing : html`<b>${side(x, s, Number(v.total))}</b>`}</span
-      ><span>covered ${pc(q.covered)}</span><span>lost <b>${pc(q.lost)}</b></span>
+      >${x.norm === 'step' ? html`<span>${v.steps === null ? 'steps unknown' : `${count(v.steps)} whole steps`}</span>` : nothing}<span>covered ${pc(q.covered)}</span><span>lost <b>${pc(q.lost)}</b></span>
     </div>`;
+  }
+  /** A's selector. @param {string} q */
+  function setA(q) {
+    wrong = '';
+    try {
+      parseSelector(q);
+    } catch (e) {
+      if (!(e instanceof SelectorError)) throw e;
+      wrong = `At character ${e.at + 1}: ${e.message}`;
+      return drawHead();
+    }
+    typed = null;
+    on.set({ a_q: q.trim() === on.view().q ? '' : q.trim() });
+  }
+  /** @param {View} v */
+  function selectors(v) {
+    const s = trySelector(v.q);
+    /* this against the rest: the same selection without one value */
+    const rest = s?.matchers.filter((m) => m.op === '=').map((m) => ({ text: `${show(m.name)} ≠ ${show(m.value)}`, q: writeSelector({ ...s, matchers: s.matchers.map((o) => (o === m ? { ...m, op: '!=' } : o)) }) })) ?? [];
+    return html`<form class="side compare-q" @submit=${(/** @type {Event} */ e) => { e.preventDefault(); setA(typed ?? (v.aq || v.q)); }}>
+        <label class="option" for="compare-a">selector of A</label>
+        <input class="field mono ${wrong ? 'bad' : ''}" id="compare-a" autocomplete="off" spellcheck="false" .value=${typed ?? (v.aq || v.q)} aria-invalid=${wrong ? 'true' : 'false'} aria-describedby=${wrong ? 'compare-a-error' : nothing} @input=${(/** @type {Event} */ e) => { typed = /** @type {HTMLInputElement} */ (e.target).value; drawHead(); }} />
+        ${typed !== null && typed !== (v.aq || v.q) ? html`<button class="button small primary" type="submit">Apply</button>` : nothing}
+        ${v.aq ? html`<button class="button small" type="button" @click=${() => { typed = null; on.set({ a_q: '' }); }}>Same as B</button>` : rest.map((r) => html`<button class="button small" type="button" title="A: all the others, in the same range" @click=${() => { typed = null; on.set({ a_q: r.q, a_from: '', a_to: '' }); }}><bdi>${r.text}</bdi></button>`)}
+        ${wrong ? html`<span class="field-error" id="compare-a-error" role="alert">${icon('warn')}<bdi>${show(wrong)}</bdi></span>` : nothing}
+      </form>`;
   }
   function drawHead() {
     const v = on.view(),
@@ -126,10 +158,11 @@ export function createCompare(el, on) {
       html`<div class="compare-acts">
           ${pick('A is', v.drawn ? [['drawn', 'as drawn'], ...BEFORE] : BEFORE, v.drawn ? 'drawn' : '', (k) => { if (k !== 'drawn') on.before(Number(k)); })}
           <button class="button small" type="button" title="Swap A and B (w)" @click=${on.swap}>A ⇄ B</button>
-          ${pick('divide', NORMS, v.norm, (norm) => on.set({ norm }))}
+          ${pick('divide', v.steps.length || v.norm === 'step' ? NORMS : NORMS.filter(([k]) => k !== 'step'), v.norm, (norm) => on.set({ norm }))}
           <span class="tabs" role="group" aria-label="Width of a frame">${ORDERS.map(([k, t]) => html`<button class="tab" type="button" aria-pressed=${v.order === k} title="Widths are those of ${t}" @click=${() => on.set({ order: k })}>${t}</button>`)}</span>
           <span class="panel-hint">Shift and drag on the time chart: A. Drag: B.</span>
         </div>
+        ${selectors(v)}
         ${x
           ? html`${sideLine(x, 'a', v.a)}${sideLine(x, 'b', v.b)}
               <div class="side"><b>Δ ${x.comparable && x.delta.value !== null ? signed(x, x.delta.value) : 'no data'}</b>${

@@ -71,9 +71,9 @@ export function value(d, v) {
 export const signed = (d, v) => (v > 0 ? `+${value(d, v)}` : value(d, v));
 
 /** The unit that a table's head says once, '' where every value says its own. @param {Diff} d */
-export const headUnit = (d) => (d.norm === 'second' && d.type.kind !== 'level' ? rateUnit(d.type).text : '');
+export const headUnit = (d) => (d.norm === 'step' ? 'per step' : d.norm === 'second' && d.type.kind !== 'level' ? rateUnit(d.type).text : '');
 /** A value for a table with that head. @param {Diff} d @param {number} v */
-export const bare = (d, v) => (headUnit(d) && Number.isFinite(v) ? sig3(v * rateUnit(d.type).scale) : value(d, v));
+export const bare = (d, v) => (!headUnit(d) || !Number.isFinite(v) ? value(d, v) : d.norm === 'step' ? total(v, d.type) : sig3(v * rateUnit(d.type).scale));
 
 /** A side's value as measured, divided. @param {Diff} d @param {'a'|'b'} side @param {number} v */
 export const side = (d, side, v) => value(d, v / divisor(d, side));

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * Explore: one selection, seen as graph, table or both. This module asks the questions and hands the
- * answers to the panels; each panel knows how to draw itself.
+ * answers to the panels; the rooms in explore/ hold the picture, the time, the frame's acts and what is
+ * loaded later, and each panel knows how to draw itself.
  */
 import * as api from '../api.js';
 import * as prefs from '../prefs.js';
 import * as store from '../store.js';
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { createA11yTree } from '../a11ytree.js';
-import { windowFor } from '../chartmath.js';
 import { crumbs as crumbLine } from '../crumbs.js';
-import { inspector, label, sentence, tip } from '../details.js';
+import { inspector, tip } from '../details.js';
 import { showEmpty } from '../emptystate.js';
-import { showError, stopRetry } from '../errorstate.js';
+import { reached, showError, stopRetry } from '../errorstate.js';
+import { createFrameActs } from '../explore/frame.js';
+import { createPanels } from '../explore/panels.js';
+import { createPicture } from '../explore/picture.js';
+import { createTime } from '../explore/time.js';
 import { exploreKeys } from '../explorekeys.js';
 import { createFilterBar } from '../filterbar.js';
-import { added, filterOf, filterOfSearch, keepsPaths } from '../filters.js';
+import { added, filterOfSearch, keepsPaths } from '../filters.js';
 import { count, percent } from '../fmt.js';
-import { createFrameMenu } from '../framemenu.js';
 import { createGraph } from '../graph.js';
 import { header } from '../header.js';
 import { helpDialog, listen } from '../keys.js';
-import { lazyPanel } from '../lazypanel.js';
-import { createLazyChart } from '../lazychart.js';
 import { createLive } from '../live.js';
 import { announce, copy, toast } from '../notify.js';
+import { createPins } from '../pins.js';
 import { qualityLine } from '../quality.js';
 import { createRangeMenu } from '../rangemenu.js';
 import { createRows } from '../rows.js';
@@ -35,99 +37,113 @@ import { createSelectorBar } from '../selectorbar.js';
 import { trySelector, writeSelector } from '../selector.js';
 import * as states from '../states.js';
 import { createTable } from '../table.js';
-import { isRelative, moved, rangeText, toMs, toSpec } from '../time.js';
+import { isRelative, rangeText, toSpec } from '../time.js';
 import { createToolbar } from '../toolbar.js';
-import { findHash, hashOf, hiddenBelow } from '../tree.js';
+import { findHash } from '../tree.js';
 import { encode } from '../url.js';
 
 const LATE_MS = 150;
-const SELECT_MS = 150; // holding an arrow key must not flood the history
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
-const POINTS = 600;
-const WORTH_ASKING = 0.01; // of a frame's value hidden below it
-const ANSWERS_KEPT = 8;
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
-const frame = () => new Promise((ok) => requestAnimationFrame(ok));
 
 export function start() {
-  /** What is drawn, and what else was answered for this selection, by root hash. */
-  /** @type {api.Flame|null} */ let flame = null;
-  /** @type {Map<string, api.Flame>} */ const answers = new Map();
   /** The range as the server resolved it: later questions about this picture are about the same samples. */
   /** @type {{from:string, to:string}|null} */ let fixed = null;
-  /** @type {api.Series|null} */ let series = null;
   /** @type {{types: Awaited<ReturnType<typeof api.types>>, labels: Awaited<ReturnType<typeof api.labels>>, for: string}} */
   let lists = { types: [], labels: [], for: '' };
-  const slots = { flame: api.slot(), series: api.slot(), lists: api.slot() };
-  const tree = () => flame?.tree ?? null;
-  const everything = () => flame?.unfiltered ?? 0;
+  const slots = { lists: api.slot() };
+  const tree = () => picture.tree();
+  const everything = () => picture.flame?.unfiltered ?? 0;
 
   /* ---- questions ---- */
   const asked = () => {
     const s = store.get();
     return { q: s.q, from: s.from, to: s.to };
   };
+  /** What a selection of weights is asked with beside it. */
+  const limited = () => {
+    const s = store.get();
+    return { step: s.step || undefined, agg: s.agg || undefined };
+  };
   /** The question about weights: with the filters. */
-  const shown = () => ({ ...asked(), f: store.get().f });
+  const shown = () => ({ ...asked(), ...limited(), f: store.get().f });
   const same = () => ({ ...asked(), ...fixed });
   const sameShown = () => ({ ...shown(), ...fixed });
   const width = () => Math.min(MAX_WIDTH, Math.max(320, Math.round($('panes').clientWidth * (devicePixelRatio || 1))));
+  /** How the tree is put together. */
+  const shaped = () => ({ by: store.get().by || undefined, invert: store.get().invert || undefined });
   const flameParams = (/** @type {string} */ root, again = false) => ({
     ...(again ? sameShown() : shown()),
+    ...shaped(),
     width: width(),
     max_nodes: MAX_NODES,
     root: root || undefined,
   });
 
   /* ---- parts ---- */
+  /** A function is pointed at, in the graph or in the table: both show where it is. @param {number} f @param {'graph'|'table'} from */
+  function point(f, from) {
+    const t = tree();
+    graph.outline(f);
+    if (from === 'graph') table.mark(t && f > 0 ? (t.funcs.key[f] ?? '') : '');
+  }
   const graph = createGraph({
-    zoom: (n) => zoom(n),
-    hover: () => {},
+    zoom: (n) => picture.zoom(n),
+    hover: (n) => point(tree()?.func[n] ?? -1, 'graph'),
     menu(n, x, y) {
-      select(n);
-      openMenu(x, y);
+      picture.select(n);
+      acts.open(x, y);
     },
     tip: (n, frames) => {
       const t = tree();
       if (!t) return null;
       const deepest = frames > 0 && t.func[n] < 0 && t.parent[n] === graph.root && graph.root === 0;
-      return tip(context(t), n, frames, deepest);
+      return tip(picture.context(t), n, frames, deepest);
     },
   });
   const a11y = createA11yTree();
+  const picture = createPicture(graph, a11y, {
+    ask: (root) => flameParams(root, true),
+    load: () => load({ again: true }),
+    zoomed: afterZoom,
+    selected(key) {
+      table.select(key);
+      drawInspector();
+    },
+  });
+  const toGraph = () => a11y.el.focus({ preventScroll: true });
   const table = createTable({
     sort: (k) => store.set({ sort: k }, true),
-    hover: (key) => graph.outline(functionOf(key)),
+    hover: (key) => point(picture.functionOf(key), 'table'),
     pick: (row) => {
-      const n = largest(functionOf(row.key));
+      const n = picture.largest(picture.functionOf(row.key));
       table.select(row.key);
-      if (n >= 0) select(n);
+      if (n >= 0) picture.select(n);
       else announce(`${show(row.name)} is too small to be in the graph`);
     },
     more: () => rows.more(),
   });
-  const chart = createLazyChart({
-    onRange: (a, b) => store.set({ from: toSpec(a), to: toSpec(b) }, true),
-    onOther: (a, b) => store.set({ view: 'compare', a_from: toSpec(a), a_to: toSpec(b) }, true),
-    onClear: () => {
-      if (store.get().view === 'compare') return;
-      const [a, b] = chart.window;
-      const rel = wide && isRelative(wide.from) && wide.to === 'now';
-      store.set({ from: rel && wide ? wide.from : toSpec(a), to: rel ? 'now' : toSpec(b) }, true);
+  const time = createTime({
+    fixed: () => fixed,
+    marks() {
+      if (store.get().more === 'steps') panels.showMore();
+      if (store.get().view === 'compare' && store.get().norm === 'step') panels.showCompare();
     },
+    step: (name, number) => store.set({ step: `${name}:${number}`, z: '', sel: '' }, true),
   });
-  /** the range that the chart's window came from, to go back to it */
-  /** @type {{from:string, to:string}|null} */ let wide = null;
+  const { chart } = time;
   const selectorBar = createSelectorBar($('selector'), {
     q: () => store.get().q,
+    step: () => store.get().step,
+    dropStep: () => store.set({ step: '' }, true),
     change: (q) => store.set({ q, z: '', sel: '' }, true),
-    values: (name) => {
+    values: (name, prefix) => {
       const s = trySelector(store.get().q);
       const q = s ? writeSelector({ ...s, matchers: s.matchers.filter((m) => m.name !== name) }) : '';
-      return api.values(name, { ...same(), q, limit: 100 }, new AbortController().signal);
+      return api.values(name, { ...same(), q, prefix: prefix || undefined, limit: 100 }, new AbortController().signal);
     },
   });
   const rangeMenu = createRangeMenu($('range'), {
@@ -136,35 +152,56 @@ export function start() {
     refresh: () => load(),
     live: () => ({ ...live.state, can: store.get().to === 'now' }),
     toggleLive: () => live.toggle(),
+    follow: () => live.follow(),
   });
   const search = createSearchBox($('search'), $('search-out'), {
     s: () => store.get().s,
     change: (s) => store.set({ s }),
-    jump: (n) => select(n),
-    leave: () => a11y.el.focus({ preventScroll: true }),
+    jump: (n) => picture.select(n),
+    leave: toGraph,
     announce,
     filter: () => addFilter(filterOfSearch(parsePattern(store.get().s))),
+    pin: () => store.set({ any: added(store.get().any, store.get().s), s: '', view: ['table', 'both'].includes(store.get().view) ? store.get().view : 'table' }, true),
+  });
+  const pins = createPins($('table'), {
+    any: () => store.get().any,
+    change: (any) => store.set({ any }, true),
+    search: (s) => store.set({ s }),
+    key: () => store.get().key,
+    setKey: (key) => store.set({ key }, true),
+    rows: () => rows.complete(),
+    shown: () => rows.top,
+    all: everything,
+    name: () => picture.flame,
+    range: () => fixed,
   });
   const filterBar = createFilterBar($('filters'), { f: () => store.get().f, change: setFilters });
-  const frameMenu = createFrameMenu(() => a11y.el.focus({ preventScroll: true }));
+  const acts = createFrameActs(graph, picture, { left: toGraph, filter: addFilter, sandwich: () => void panels.sandwichSelected(), link: () => copyLink(false) });
   const toolbar = createToolbar(
     { views: $('views'), options: $('options'), legend: $('legend') },
     {
       state: store.get,
       set: store.set,
       question: sameShown,
-      curl: () => copy(api.curl('/flamegraph', { ...sameShown(), max_nodes: 0 }), 'curl command copied'),
+      width,
+      labels: () => lists.labels,
+      type: () => picture.flame?.type ?? null,
+      curl: () => copy(api.curl('/flamegraph', { ...sameShown(), ...shaped(), max_nodes: 0 }), 'curl command copied'),
+      folded: copyFolded,
+      png: () => void savePng(),
+      print: () => window.print(),
       recolour,
       tree,
     },
   );
   const rows = createRows({
-    question: sameShown,
+    question: () => ({ ...sameShown(), by: store.get().by || undefined, groups: store.get().by ? 4 : undefined }),
     match: () => search.asks(),
     state: store.get,
     show(trouble, longer) {
       recolour();
       showTable(longer, trouble);
+      pins.draw();
       if (!longer) drawInspector();
     },
     matched: (s, a) => search.setMatched(s, { functions: a.matched?.functions ?? a.rows.length, total: a.matched?.total ?? null, keys: new Set(a.rows.map((r) => r.key)) }),
@@ -174,10 +211,21 @@ export function start() {
     can: () => store.get().to === 'now',
     busy: () => wrap.matches(':hover') || chart.dragging || document.body.dataset['state'] === 'loading',
     chart: async () => {
-      if (!chart.dragging) await loadSeries();
+      if (!chart.dragging) await time.load();
     },
     load: () => load({ quiet: true }),
     draw: () => rangeMenu.draw(),
+  });
+  const panels = createPanels({
+    question: sameShown,
+    selection: same,
+    width,
+    flame: () => picture.flame,
+    time,
+    picture,
+    graph,
+    inspect: (c, n) => drawInspector(c, n),
+    types: () => lists.types,
   });
   $('charts').append(chart.el);
   const wrap = document.createElement('div');
@@ -185,38 +233,6 @@ export function start() {
   wrap.append(a11y.el, graph.el);
   $('graph').append(wrap);
   $('table').append(table.el);
-
-  /** Index of a function in the tree by its key, -1 if it is not drawn. @param {string} key */
-  const functionOf = (key) => (key ? (tree()?.funcs.key.indexOf(key) ?? -1) : -1);
-  /** Largest node of a function in the view. @param {number} f */
-  function largest(f) {
-    const t = tree();
-    if (!t || f < 0) return -1;
-    let best = -1;
-    for (let i = graph.root; i < t.end[graph.root]; i++)
-      if (t.func[i] === f && (best < 0 || t.total[i] > t.total[best])) best = i;
-    return best;
-  }
-  /** @param {import('../tree.js').Tree} t @returns {import('../details.js').Context} */
-  function context(t) {
-    return {
-      tree: t,
-      type: flame?.type ?? { id: '', name: '', unit: 'count', kind: 'sum' },
-      root: graph.root,
-      everything: everything(),
-      parentOfRoot: parentTotal(),
-      periodic: flame?.quality.periodic ?? false,
-      short: store.get().names === 'short',
-    };
-  }
-  /** Total of the caller of node 0, where another answer holds it. */
-  function parentTotal() {
-    const up = flame?.view.path.at(-2);
-    const t = up && answers.get('')?.tree;
-    if (!t) return NaN;
-    const n = findHash(t, up.hash);
-    return n < 0 ? NaN : t.total[n];
-  }
 
   /* ---- filters ---- */
   /** @param {string[]} f */
@@ -226,224 +242,16 @@ export function start() {
     store.set(moves ? { f, z: '', sel: '' } : { f }, true);
     announce(f.length ? `${f.length} ${f.length === 1 ? 'filter' : 'filters'}` : 'No filters');
   }
-  const addFilter = (/** @type {string} */ f) => setFilters(added(store.get().f, f));
-  /** Name of the selected frame's function, '' at the root. */
-  const selectedName = () => {
-    const t = tree();
-    return t && t.func[graph.selected] > 0 ? (t.funcs.name[t.func[graph.selected]] ?? '') : '';
-  };
-  /** @param {import('../filters.js').Verb} verb */
-  const filterSelected = (verb) => () => {
-    const name = selectedName();
-    if (name) addFilter(filterOf(verb, name));
-  };
-  /** @param {number} x @param {number} y client pixels */
-  function openMenu(x, y) {
-    const t = tree(),
-      n = graph.selected;
-    if (!t) return;
-    const off = !selectedName();
-    frameMenu.open(label(context(t), n), [
-      { text: 'Zoom', key: 'Enter', off: n === graph.root, run: () => zoom(n) },
-      { text: 'Zoom out', key: '⌫', off: outer() === null, run: zoomOut },
-      { text: 'Only stacks with it', key: 'k', off, line: true, run: filterSelected('keep') },
-      { text: 'Without stacks with it', key: 'd', off, run: filterSelected('drop') },
-      { text: 'Stacks from it on', key: 'f', off, run: filterSelected('start') },
-      { text: 'Fold its frames away', key: 'm', off, run: filterSelected('merge') },
-      { text: 'Collapse recursion', key: 'R', run: () => addFilter('collapse:recursion') },
-      { text: 'Callers and callees', key: 's', off, run: sandwichSelected, line: true },
-      { text: 'Copy name', key: 'c', off, run: copyName },
-    ], x, y);
-  }
-  function menuAtSelected() {
-    const [x, y] = graph.placeOf(graph.selected);
-    openMenu(x, y);
-  }
-  function copyName() {
-    const t = tree();
-    if (t) copy(t.funcs.name[t.func[graph.selected]] ?? '', 'Name copied');
-  }
-
-  /* ---- sandwich ---- */
-  const sandwich = lazyPanel($('sandwich'), async () => {
-    const m = await import('../later/sandwich.js');
-    const panel = m.createSandwich($('sandwich'), {
-      question: () => ({ ...sameShown(), width: width() }),
-      short: () => store.get().names === 'short',
-      colour: () => store.get().color,
-      pick: (fn) => store.set({ fn: fn.name, in: fn.scope }, true),
-      inspect: (c, n) => drawInspector(c, n),
-      copy: (name) => copy(name, 'Name copied'),
-      announce,
-    });
-    return { ...panel, fnOf: m.fnOf };
-  });
-  function showSandwich() {
-    const s = store.get();
-    if (s.view === 'sandwich') sandwich.want((p) => p.show({ name: s.fn, scope: s.in }));
-  }
-  /** The selected frame's function in the middle. */
-  function sandwichSelected() {
-    const t = tree(),
-      f = t ? t.func[graph.selected] : 0;
-    if (!t || f <= 0) return store.set({ view: 'sandwich' }, true);
-    return sandwich.want((p) => {
-      const { name, scope } = p.fnOf(t.funcs, f);
-      store.set({ view: 'sandwich', fn: name, in: scope }, true);
-      p.focus();
-    });
-  }
-
-  /* ---- compare ---- */
-  const compare = lazyPanel($('compare'), async () =>
-    (await import('../later/compare.js')).createCompare($('compare'), {
-      question: () => ({ a_q: store.get().q, f: store.get().f }),
-      view() {
-        const s = store.get(),
-          [a, b] = rangesMs();
-        const spec = (/** @type {[number, number]} */ r) => /** @type {[string, string]} */ (r.map(toSpec));
-        return { a: spec(a), b: spec(b), norm: s.norm, order: s.order, drawn: s.a_from !== '' };
-      },
-      set: (patch) => store.set(patch, true),
-      before(seconds) {
-        const [from, to] = rangeMs();
-        store.set(seconds ? { a_from: toSpec(from - seconds * 1000), a_to: toSpec(to - seconds * 1000) } : { a_from: '', a_to: '' }, true);
-      },
-      swap,
-      short: () => store.get().names === 'short',
-      utc: () => prefs.get().utc,
-      copy: (name) => copy(name, 'Name copied'),
-      announce,
-    }),
-  );
-  /** A and B, milliseconds; without A in the URL it is as long as B and right before it. @returns {[[number, number], [number, number]]} */
-  function rangesMs() {
-    const s = store.get(),
-      b = fixed ? /** @type {[number, number]} */ ([toMs(fixed.from, 0), toMs(fixed.to, 0)]) : rangeMs();
-    const now = Date.now();
-    return [s.a_from && s.a_to ? [toMs(s.a_from, now), toMs(s.a_to, now)] : [2 * b[0] - b[1], b[0]], b];
-  }
-  function showCompare() {
-    const on = store.get().view === 'compare';
-    chart.setOther(on ? rangesMs()[0] : null);
-    if (on) compare.want((p) => p.show());
-  }
-  function swap() {
-    if (store.get().view !== 'compare') return;
-    const [a, b] = rangesMs();
-    store.set({ from: toSpec(a[0]), to: toSpec(a[1]), a_from: toSpec(b[0]), a_to: toSpec(b[1]) }, true);
-    announce('A and B are swapped');
-  }
-
-  /* ---- selection and zoom ---- */
-  let selectLater = 0;
-  /** @param {number} n */
-  function select(n, quiet = false) {
-    const t = tree();
-    if (!t || n < 0 || t.func[n] < 0) return;
-    graph.select(n);
-    table.select(t.funcs.key[t.func[n]] ?? '');
-    a11y.update(t, graph.root, n, (k) => sentence(context(t), k));
-    drawInspector();
-    clearTimeout(selectLater);
-    if (!quiet)
-      selectLater = setTimeout(() => {
-        if (tree() === t && graph.selected === n) store.set({ sel: n === 0 && !t.rootHash ? '' : hashOf(t, n) });
-      }, SELECT_MS);
-  }
-  /** @param {number} n */
-  function zoom(n) {
-    const t = tree();
-    if (!t || n < 0 || t.func[n] < 0) return;
-    const h = hashOf(t, n);
-    clearTimeout(selectLater);
-    if (h === store.get().z) select(n);
-    else store.set({ z: h, sel: h }, true);
-    a11y.el.focus({ preventScroll: true });
-  }
-  /** The caller of what is zoomed: its hash, null at the root. */
-  function outer() {
-    const t = tree();
-    if (!t) return null;
-    if (graph.root > 0) return hashOf(t, t.parent[graph.root]);
-    const up = flame?.view.path.at(-2);
-    return up ? up.hash : null;
-  }
-  function zoomOut() {
-    const h = outer();
-    if (h !== null) store.set({ z: h, sel: store.get().z }, true);
-  }
-
-  /** Draw another answer, node `at` in row 0. @param {api.Flame} a @param {number} at @param {number} scroll */
-  function adopt(a, at, scroll = 0) {
-    flame = a;
-    const t = a.tree;
-    if (!t) return;
-    graph.setTree(t, store.get().names === 'short', at, scroll);
-    graph.counters.nodes = t.n;
-    const { sel } = store.get();
-    const n = sel ? findHash(t, sel) : at;
-    search.setTree(t);
-    afterZoom();
-    select(n >= at && n < t.end[at] ? n : at, true);
+  /** @param {string} f */
+  function addFilter(f) {
+    setFilters(added(store.get().f, f));
   }
   function afterZoom() {
     const t = tree();
     if (!t) return;
-    search.setView(t, graph.root, everything(), (flame?.trim.nodes ?? 0) > 0);
+    search.setView(t, graph.root, everything(), (picture.flame?.trim.nodes ?? 0) > 0);
     recolour();
     crumbs();
-  }
-  /** The URL says another zoom. @param {string} z */
-  async function showZoom(z) {
-    slots.flame.cancel();
-    const here = tree();
-    if (!here) return;
-    const n = findHash(here, z);
-    const kept = answers.get(z);
-    if (n >= 0) {
-      graph.zoomTo(n);
-      afterZoom();
-      const sel = store.get().sel ? findHash(here, store.get().sel) : n;
-      select(sel >= n && sel < here.end[n] ? sel : n, true);
-      announce(`Zoomed to ${label(context(here), n)}, ${percent(here.total[n], everything())} of total`);
-    }
-    if (kept && kept !== flame) {
-      while (graph.isMoving()) await frame();
-      if (store.get().z === z) adopt(kept, 0, n >= 0 ? graph.scroller.scrollTop : 0);
-      return;
-    }
-    if (n < 0) {
-      for (const a of answers.values()) {
-        const at = a.tree ? findHash(a.tree, z) : -1;
-        if (at < 0) continue;
-        adopt(a, at);
-        return refine(z, at);
-      }
-      await load({ again: true });
-      return;
-    }
-    await refine(z, n);
-  }
-  /** Node `n` is shown with what the answer at hand holds; where that hides too much, ask for more. @param {string} z @param {number} n */
-  async function refine(z, n) {
-    const t = tree();
-    if (!t || n === 0 || hiddenBelow(t, n) <= WORTH_ASKING * t.total[n]) return;
-    try {
-      const a = await slots.flame.run((signal) => api.flamegraph(flameParams(z, true), signal));
-      while (graph.isMoving()) await frame();
-      if (store.get().z !== z || !a.tree || !a.view.found) return;
-      keep(a);
-      adopt(a, 0, graph.scroller.scrollTop);
-    } catch (e) {
-      if (/** @type {Error} */ (e).name === 'AbortError') return;
-      toast(`Details could not be loaded: ${/** @type {Error} */ (e).message}`);
-    }
-  }
-  /** @param {api.Flame} a */
-  function keep(a) {
-    answers.set(a.view.root, a);
-    for (const k of answers.keys()) if (answers.size > ANSWERS_KEPT && k !== '' && k !== a.view.root) answers.delete(k);
   }
 
   /* ---- loading ---- */
@@ -464,7 +272,7 @@ export function start() {
       : setTimeout(() => {
           const draw = () =>
             render(
-              states.loading(Math.floor((performance.now() - t0) / 1000), () => slots.flame.cancel(), !tree()),
+              states.loading(Math.floor((performance.now() - t0) / 1000), () => picture.slot.cancel(), !tree()),
               $('state'),
             );
           document.body.dataset['state'] = 'loading';
@@ -472,7 +280,7 @@ export function start() {
           ticking = setInterval(draw, 500);
         }, LATE_MS);
     if (!again) {
-      loadSeries();
+      time.load();
       loadLists();
     }
     /* at once with the answer: what follows may wait for more, and must not be covered by "loading" */
@@ -481,35 +289,38 @@ export function start() {
       clearInterval(ticking);
     };
     try {
-      const a = await slots.flame.run((signal) => api.flamegraph(flameParams(s.z, again), signal)).finally(answered);
+      const a = await picture.slot.run((signal) => api.flamegraph(flameParams(s.z, again), signal)).finally(answered);
       if (mine !== loadNumber) return;
-      if (!again) answers.clear();
+      reached();
+      if (!again) picture.answers.clear();
       fixed = a.range.fromNs && a.range.toNs ? { from: `${a.range.fromNs}ns`, to: `${a.range.toNs}ns` } : null;
       selectorBar.setError('');
       rangeMenu.setError('');
       if (a.empty || !a.tree || a.tree.total[0] === 0) {
-        flame = a;
+        picture.flame = a;
         graph.clear();
         a11y.clear();
         rows.clear();
         renderAll();
-        await showEmpty($('state'), a, { state: store.get, set: (patch) => store.set(patch, true), load: () => load(), widen: () => shift(0, 2) });
+        panels.showMore();
+        await showEmpty($('state'), a, { state: store.get, set: (patch) => store.set(patch, true), load: () => load(), widen: () => time.shift(0, 2) });
         return;
       }
-      keep(a);
+      picture.keep(a);
       calm();
       if (!a.view.found) {
         toast('The frame of this link is not here: its nearest caller is shown');
-        flame = a; // so that the change below finds itself done
+        picture.flame = a; // so that the change below finds itself done
         store.set({ z: a.view.root });
       }
-      const at = quiet && flame && flame.view.root === a.view.root && graph.root === 0 ? graph.scroller.scrollTop : 0;
-      adopt(a, 0, at);
+      const at = quiet && picture.flame && picture.flame.view.root === a.view.root && graph.root === 0 ? graph.scroller.scrollTop : 0;
+      picture.adopt(a, 0, at);
       renderAll();
       if (!again) {
         rows.load();
-        showSandwich();
-        showCompare();
+        panels.showSandwich();
+        panels.showCompare();
+        panels.showMore();
       }
     } catch (e) {
       if (mine !== loadNumber) return;
@@ -525,39 +336,6 @@ export function start() {
     delete document.body.dataset['state'];
     render(nothing, $('state'));
   }
-  async function loadSeries() {
-    const both = store.get().view === 'compare' ? rangesMs().flat() : [];
-    const r = both.length ? /** @type {[number, number]} */ ([Math.min(...both), Math.max(...both)]) : rangeMs();
-    const before = wide && chart.window[1] > 1 ? chart.window : null;
-    const win = windowFor(r, !both.length && (isRelative(store.get().from) || isRelative(store.get().to)), before);
-    const relative = win[0] === r[0] && win[1] === r[1];
-    if (relative) wide = { from: store.get().from, to: store.get().to };
-    else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };
-    const range = relative ? asked() : { from: toSpec(win[0]), to: toSpec(Math.min(win[1], Math.max(r[1], Date.now()))) };
-    try {
-      series = await slots.series.run((signal) => api.timeseries({ q: store.get().q, f: store.get().f, ...range, points: POINTS }, signal));
-      chart.setData(series.n ? series : null, relative && series.n && Number.isFinite(series.to) ? [series.from, series.to] : win, 'no data');
-    } catch (e) {
-      if (/** @type {Error} */ (e).name === 'AbortError') return;
-      series = null;
-      chart.setData(null, win, 'no data');
-    }
-    setChartRange();
-  }
-  /** The URL's range in milliseconds. @returns {[number, number]} */
-  function rangeMs() {
-    const now = Date.now();
-    return [toMs(store.get().from, now), toMs(store.get().to, now)];
-  }
-  function setChartRange() {
-    const s = store.get();
-    if (s.view === 'compare') {
-      const [a, b] = rangesMs();
-      chart.setRange(...b);
-      chart.setOther(a);
-    } else if (isRelative(s.from) && s.to === 'now') chart.setRange(...chart.window);
-    else chart.setRange(...rangeMs());
-  }
   async function loadLists() {
     const { q, from, to } = asked();
     const key = `${q} ${from} ${to}`;
@@ -567,6 +345,7 @@ export function start() {
         const [types, labels] = await Promise.all([api.types({ from, to }, signal), api.labels({ q, from, to }, signal)]);
         lists = { types, labels, for: key };
         selectorBar.setLists(types, labels);
+        toolbar.draw();
       });
     } catch (e) {
       /* pickers without suggestions still pick; the graph's own error says what is wrong */
@@ -581,6 +360,11 @@ export function start() {
       wrong(param, message) {
         if (param === 'q') selectorBar.setError(message);
         if (param === 'from' || param === 'to') rangeMenu.setError(message);
+      },
+      /* what can be narrowed by one press, where a question was too large */
+      narrower: () => {
+        const [a, b] = time.rangeMs();
+        return b - a > 120e3 ? { text: 'A tenth of the time', run: () => time.shift(0.45, 0.1) } : null;
       },
     });
     selectorBar.draw();
@@ -599,33 +383,38 @@ export function start() {
     }
     const row = rows.everywhere.get(t.funcs.key[t.func[n]] ?? '');
     render(
-      inspector(of ?? context(t), n, t.func[n] > 0 ? row : undefined, {
+      inspector(of ?? picture.context(t), n, t.func[n] > 0 ? row : undefined, {
         copy: (name) => copy(name, 'Name copied'),
-        zoom: () => zoom(n),
-        menu: menuAtSelected,
+        zoom: () => picture.zoom(n),
+        menu: acts.atSelected,
       }),
       $('inspector'),
     );
   }
   function crumbs() {
-    const t = tree();
+    const t = tree(),
+      { flame } = picture;
     render(
       flame && t
-        ? crumbLine(flame, t, graph.root, store.get().names === 'short', { zoom: (hash) => store.set({ z: hash, sel: hash }, true), out: zoomOut })
+        ? crumbLine(flame, t, graph.root, store.get().names === 'short', { zoom: (hash) => store.set({ z: hash, sel: hash }, true), out: picture.zoomOut })
         : nothing,
       $('crumbs'),
     );
   }
   function quality() {
+    const { flame } = picture;
     if (!flame) {
       render(nothing, $('quality'));
       return;
     }
-    const { trim } = flame;
+    const { trim } = flame,
+      { more } = store.get();
     render(
       qualityLine(flame, {
         range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc),
         hidden: trim.nodes ? `${percent(trim.total, flame.view.total ?? 0)} in ${count(trim.nodes)} ${trim.nodes === 1 ? 'frame' : 'frames'}` : '',
+        more,
+        open: (which) => store.set({ more: more === which ? '' : which }, true),
       }),
       $('quality'),
     );
@@ -633,14 +422,14 @@ export function start() {
   function recolour() {
     const t = tree();
     if (!t || !graph.tree) return;
-    const lit = search.lit() ?? toolbar.lit(t.funcs);
-    graph.setColours(store.get().color, lit);
+    graph.setColours(store.get().color, search.lit() ?? toolbar.lit(t.funcs));
   }
   /** @param {boolean} longer the same rows and more @param {string} [trouble] */
   function showTable(longer, trouble = '') {
     const a = rows.top;
     table.set({
       rows: a?.rows ?? [],
+      groups: a?.groups ?? [],
       type: a?.type ?? { id: '', name: '', unit: '', kind: '' },
       all: everything(),
       sort: store.get().sort,
@@ -650,7 +439,7 @@ export function start() {
     });
   }
   function renderAll() {
-    filterBar.setAnswer(flame);
+    filterBar.setAnswer(picture.flame);
     selectorBar.draw();
     rangeMenu.draw();
     toolbar.draw();
@@ -662,27 +451,38 @@ export function start() {
     document.title = `${name ? `${show(name)} · ` : ''}${s?.type || 'profiles'} · Strata`;
   }
 
-  /* ---- range ---- */
-  /** @param {number} by @param {number} scale */
-  function shift(by, scale) {
-    const [a, b] = moved(...rangeMs(), by, scale, Date.now());
-    store.set({ from: toSpec(a), to: toSpec(b) }, true);
-  }
-
-  /* ---- links ---- */
+  /* ---- links and files ---- */
   /** A link to what is seen: relative times become fixed ones, unless Alt is held. @param {boolean} asIs */
   function copyLink(asIs) {
     const s = store.get();
-    const r = flame?.range;
+    const r = picture.flame?.range;
     const freeze = !asIs && r && Number.isFinite(r.from) && (isRelative(s.from) || isRelative(s.to));
     copy(location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s), freeze ? 'Link copied, with fixed times' : 'Link copied');
+  }
+  async function copyFolded() {
+    const s = store.get();
+    try {
+      copy(await api.exported({ ...sameShown(), ...shaped(), root: s.z || undefined, format: 'folded' }, new AbortController().signal), 'Stacks copied, folded');
+    } catch (e) {
+      toast(`The stacks could not be copied: ${/** @type {Error} */ (e).message}`);
+    }
+  }
+  async function savePng() {
+    const { flame } = picture,
+      t = tree();
+    if (!flame || !t) return;
+    try {
+      const m = await import('../later/png.js');
+      await m.savePng(graph, flame, t, { range: rangeText(store.get().from, store.get().to, Date.now(), true), q: store.get().q, f: store.get().f });
+    } catch (e) {
+      toast(`The picture could not be made: ${/** @type {Error} */ (e).message}`);
+    }
   }
   /* ---- header ---- */
   function themed() {
     header($('acts'), { help: () => help.show(), link: copyLink });
     graph.theme();
-    sandwich.now?.theme();
-    compare.now?.theme();
+    panels.theme();
     const c = graph.colours;
     if (c) chart.setColours(c);
   }
@@ -690,8 +490,19 @@ export function start() {
     chart.setUtc(prefs.get().utc);
     themed();
     renderAll();
+    panels.showMore();
   });
-  for (const q of ['(prefers-color-scheme: dark)', '(prefers-contrast: more)']) matchMedia(q).addEventListener('change', themed);
+  for (const q of ['(prefers-color-scheme: dark)', '(prefers-contrast: more)', '(forced-colors: active)']) matchMedia(q).addEventListener('change', themed);
+  /* paper is white: what is drawn by canvas has to be drawn for it */
+  for (const [when, theme] of /** @type {const} */ ([['beforeprint', 'light'], ['afterprint', '']]))
+    addEventListener(when, () => {
+      const { dataset } = document.documentElement,
+        { theme: mine } = prefs.get();
+      if (theme || mine !== 'auto') dataset['theme'] = theme || mine;
+      else delete dataset['theme'];
+      themed();
+      graph.drawNow();
+    });
   api.whenUpdated(() =>
     render(
       html`<div class="notice" role="status">Strata was updated. <button class="button small" type="button" @click=${() => location.reload()}>Reload</button></div>`,
@@ -704,27 +515,33 @@ export function start() {
     set: (patch) => void store.set(patch, true),
     go(way) {
       const n = graph.neighbour(way);
-      if (n >= 0) select(n);
+      if (n >= 0) picture.select(n);
     },
-    zoom: () => zoom(graph.selected),
-    zoomOut,
-    filter: (verb) => filterSelected(verb)(),
+    zoom: () => picture.zoom(graph.selected),
+    zoomOut: picture.zoomOut,
+    filter: (verb) => acts.filter(verb)(),
     collapse: () => addFilter('collapse:recursion'),
-    menu: menuAtSelected,
-    sandwich: sandwichSelected,
-    copyName,
+    menu: acts.atSelected,
+    sandwich: () => void panels.sandwichSelected(),
+    copyName: acts.copyName,
+    copyStack: acts.copyStack,
+    lines: acts.lines,
+    invert: () => store.set({ invert: store.get().invert ? '' : '1', z: '', sel: '' }, true),
+    quality: () => store.set({ more: store.get().more === 'quality' ? '' : 'quality' }, true),
+    steps: () => store.set({ more: store.get().more === 'steps' ? '' : 'steps' }, true),
     match: (step) => search.step(step),
     search: () => search.focus(),
-    swap,
+    swap: panels.swap,
     range: () => rangeMenu.open(),
-    shift,
+    shift: time.shift,
     refresh: () => load(),
     live: () => live.toggle(),
     link: () => copyLink(false),
     back() {
       if (graph.magnified) graph.unmagnify();
       else if (store.get().s) store.set({ s: '' });
-      else zoomOut();
+      else if (store.get().more) store.set({ more: '' }, true);
+      else picture.zoomOut();
     },
     help: () => help.show(),
   });
@@ -733,30 +550,36 @@ export function start() {
 
   let topLater = 0;
   store.subscribe((s, changed) => {
-    if (['q', 'f', 'from', 'to'].some((k) => changed.has(k))) {
+    const any = (/** @type {string[]} */ ...keys) => keys.some((k) => changed.has(k));
+    if (any('q', 'f', 'from', 'to', 'by', 'step', 'invert', 'agg')) {
       selectorBar.setError('');
       rangeMenu.setError('');
       if (s.to !== 'now' && live.state.on) live.toggle();
       selectorBar.draw();
       rangeMenu.draw();
       filterBar.setAnswer(null);
-      setChartRange();
+      toolbar.draw();
+      time.setRange();
+      if (any('step')) time.show();
       rows.everywhere.clear();
       load();
-    } else if (changed.has('z') && flame?.tree) {
-      if (!(flame.view.root === s.z && graph.root === 0 && graph.tree === flame.tree)) showZoom(s.z);
+    } else if (changed.has('z') && picture.flame?.tree) {
+      if (!(picture.flame.view.root === s.z && graph.root === 0 && graph.tree === picture.flame.tree)) picture.show(s.z);
     } else if (changed.has('sel') && tree()) {
       const t = tree(),
         n = t && s.sel ? findHash(t, s.sel) : graph.root;
-      if (t && n >= graph.root && n < t.end[graph.root] && n !== graph.selected) select(n, true);
+      if (t && n >= graph.root && n < t.end[graph.root] && n !== graph.selected) picture.select(n, true);
     }
     if (changed.has('s')) {
       search.draw();
       recolour();
       clearTimeout(topLater);
-      if (flame?.tree) topLater = setTimeout(rows.load, 250);
+      if (picture.flame?.tree) topLater = setTimeout(rows.load, 250);
     }
-    if (changed.has('sort')) rows.load();
+    if (any('sort', 'any', 'key')) {
+      pins.draw();
+      rows.load();
+    }
     if (changed.has('color')) {
       recolour();
       toolbar.draw();
@@ -768,15 +591,17 @@ export function start() {
       crumbs();
       drawInspector();
     }
-    if (['view', 'fn', 'in'].some((k) => changed.has(k))) showSandwich();
-    if (['view', 'a_from', 'a_to', 'norm', 'order'].some((k) => changed.has(k)) && !changed.has('from')) {
-      loadSeries();
-      showCompare();
+    if (any('view', 'fn', 'in')) panels.showSandwich();
+    if (any('view', 'a_q', 'a_from', 'a_to', 'norm', 'order') && !changed.has('from')) {
+      if (any('view', 'a_from', 'a_to')) time.load();
+      panels.showCompare();
     }
-    if (changed.has('color') || changed.has('names')) {
-      sandwich.now?.redraw();
-      compare.now?.redraw();
+    if (changed.has('lane')) time.show();
+    if (any('more', 'lane')) {
+      panels.showMore();
+      quality();
     }
+    if (any('color', 'names')) panels.redraw();
     if (changed.has('view')) {
       toolbar.draw();
       if (s.view !== 'sandwich') drawInspector();
@@ -791,6 +616,7 @@ export function start() {
   search.draw();
   filterBar.draw();
   toolbar.draw();
+  pins.draw();
   themed();
   for (const n of store.get().notices) toast(n);
   load();

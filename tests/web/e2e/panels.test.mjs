@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+/** What stands around the picture of Explore, in Chromium: quality, steps, groups, shares, exports, completion, states. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, beforeEach, test } from 'node:test';
+import * as answers from '../fixtures/answers.mjs';
+import * as marks from '../fixtures/marks.mjs';
+import { clipboard, params, place, settled, start, text } from './harness.mjs';
+
+let x, server, explore, asked;
+before(async () => {
+  x = await start();
+  ({ server, explore, asked } = x);
+});
+after(() => x?.stop());
+beforeEach(() => server.reset());
+
+test('quality: who looked when, loss by reason, unwinding and names by binary, what a number does not contain', async () => {
+  await explore('', async (page) => {
+    await page.keyboard.press('q');
+    await page.waitForFunction(() => document.querySelectorAll('#more .cover-strip').length === 4 && document.querySelectorAll('#more table').length === 4);
+    assert.equal((await params(page)).more, 'quality');
+    const all = await text(page, '#more');
+    for (const part of ['sampled at 99 Hz', 'gpu-12 cpu service=rl-42 · ended', '66.7 %', 'not covered', 'ring_full a record refused by a full ring', 'spool_drop', 'binary of the leaf', 'vmlinux', 'Nothing is scaled up', 'not inside', 'too small to draw']) assert.ok(all.includes(part), `${part} in: ${all}`);
+    assert.match(await page.locator('.cover-strip').nth(1).getAttribute('aria-label'), /looked 18 min, paused \(budget\) 2 min, refused \(no CAP_BPF\) 20 min/);
+    assert.ok(!asked('/coverage')[0].params.has('f'), 'coverage is of the selection');
+    await page.locator('#more select').selectOption('host');
+    await page.waitForFunction(() => !/service=rl-42/.test(document.querySelector('#more table').textContent));
+    assert.equal(asked('/coverage').at(-1).params.get('by'), 'host');
+    await page.locator('#more [aria-label=Close]').click();
+    assert.equal(await page.locator('#more').isVisible(), false);
+    await page.goBack();
+    assert.equal(await page.locator('#more').isVisible(), true);
+  });
+  /* by binary: 1,000 of 4,000 without a name, 400 under a stack that was cut */
+  const row = (list) => ({ strings: ['', ...list.map((r) => r[0])], func: { name: list.map((_, i) => i + 1), file: list.map(() => 0), bin: list.map((r) => (r[2] ? i(r[2], list) : 0)), kind: list.map(() => 'native'), key: list.map((_, k) => `${k}`.padStart(16, '0')) }, row: { func: list.map((_, k) => k), self: list.map((r) => r[1]), total: list.map((r) => r[1]), samples: list.map(() => 1), places: list.map(() => 1) }, n: list.length, rows: list.length, next: null });
+  const i = (bin, list) => list.findIndex((r) => r[0] === bin) + 1;
+  server.state.say.set('/top', (p) => {
+    if (!p.get('key') || p.get('match')) return p.get('match') ? { ...answers.top(server.treeOf('3k'), new URLSearchParams({ limit: '0' })), ...row([['libx.so+0x1', 1000, 'libx.so'], ['libx.so', 0]]) } : null;
+    if (p.get('key') === 'bin') return { ...answers.top(server.treeOf('3k'), new URLSearchParams({ limit: '0' })), ...row([['libx.so', p.get('f') ? 400 : 4000]]) };
+    return null;
+  });
+  await explore('?more=quality', async (page) => {
+    await page.waitForFunction(() => /libx/.test(document.querySelector('#more')?.textContent ?? ''));
+    assert.match(await text(page, '[aria-label="Unwinding and names by binary"]'), /libx\.so \S+ \S+ 90\.0 % 75\.0 %/);
+  });
+  server.state.say.set('/coverage', () => server.error(422, { code: 'query_too_expensive', message: 'too much' }));
+  await explore('?more=quality', async (page) => assert.match(await text(page, '#more .field-error'), /too much/), { expect: [/status of 422/] });
+});
+
+test('steps and events: on the axis and as tables, one selects what is shown, by a label in lanes', async () => {
+  await explore('', async (page) => {
+    assert.match(await text(page, '.chart-head'), /steps train events/);
+    const box = await page.locator('.u-over').boundingBox(),
+      host = await page.locator('.chart-canvas').boundingBox();
+    const at = box.x + box.width * (30.4 / 40);
+    await page.mouse.move(at, host.y + 6);
+    assert.match(await text(page, '.chart-readout'), /^step train 430 · 8\d\.\d s$/);
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 20);
+    assert.match(await text(page, '.chart-readout'), /^13:18:00 · restart: dur=2min cause="update"$/);
+    await page.mouse.click(at, host.y + 6);
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('step'));
+    assert.equal((await params(page)).step, 'train:430-430');
+    await settled(page);
+    for (const path of ['/flamegraph', '/top']) assert.equal(asked(path).at(-1).params.get('step'), 'train:430-430');
+    assert.match(await text(page, '.chip.step'), /^step ?train:430-430/);
+    assert.match(await text(page, '.quality'), /160 train steps/);
+    await page.keyboard.press('e');
+    await page.waitForFunction(() => document.querySelector('#more table'));
+    const all = await text(page, '#more');
+    for (const part of ['train 160 81.2 s 84.4 s', 'eval 3 60.0 s', 'Slowest of train step began took compute idle host', '432 rank=3', '93.4 s', 'unknown', 'restart dur=2min', 'clock step by=-5ms whole machine']) assert.ok(all.includes(part), `${part} in: ${all}`);
+    await page.locator('#more select').selectOption('rank');
+    await page.waitForFunction(() => document.querySelector('[aria-label="Steps by rank"]'));
+    assert.match(await text(page, '[aria-label="Steps by rank"]'), /^rank steps median longest 3 40 82\.0 s 93\.4 s 0 40/, 'the slowest value first');
+    assert.match(await text(page, '.chart-head'), /steps train by rank/);
+    await page.mouse.move(at, host.y + 6 + 33);
+    assert.match(await text(page, '.chart-readout'), /^step train 430 · rank 3 · /);
+    await page.locator('#more button', { hasText: 'Select' }).nth(1).click();
+    await settled(page);
+    assert.equal((await params(page)).step, 'eval');
+    await page.locator('.chip.step .chip-x').click();
+    await settled(page);
+    assert.equal((await params(page)).step, undefined);
+    assert.equal(asked('/flamegraph').at(-1).params.get('step'), null);
+  });
+  server.state.say.set('/steps', () => marks.noSteps());
+  server.state.say.set('/events', () => ({ ...marks.events(), events: [] }));
+  await explore('?more=steps', async (page) => {
+    await page.waitForFunction(() => /No program marked/.test(document.querySelector('#more').textContent));
+    assert.doesNotMatch(await text(page, '.chart-head'), /steps|events/);
+  });
+  server.state.say.set('/steps', () => server.error(503, { code: 'busy', message: 'busy now' }));
+  await explore('?more=steps', async (page) => {
+    await page.waitForFunction(() => /busy now/.test(document.querySelector('#more').textContent));
+    assert.equal(await page.evaluate(() => document.body.dataset.state ?? ''), '', 'the picture stands without them');
+  }, { expect: [/status of 503/] });
+});
+
+test('by: levels in the graph, lines of the chart, columns of the table; the rest has a name', async () => {
+  await explore('?view=both', async (page) => {
+    await page.locator('.option-by select').selectOption('thread');
+    await page.waitForFunction(() => document.querySelector('.line-key'));
+    await settled(page);
+    const levels = await page.evaluate(() => { const t = window.strataGraph.tree; return Array.from(t.func, (f, i) => (t.depth[i] === 1 ? [t.funcs.name[f], t.total[i]] : null)).filter(Boolean); });
+    assert.deepEqual(levels.map((l) => l[0]), ['thread=MainThread', 'thread=dataloader_0', 'thread=dataloader_1', 'thread=pin_memory']);
+    assert.equal(levels.reduce((s, l) => s + l[1], 0) + (await page.evaluate(() => window.strataGraph.tree.self[0])), server.treeOf('3k').total[0], 'groups and self are everything');
+    assert.equal(await text(page, '.chart-legend'), 'all thread=MainThread thread=dataloader_0 all others');
+    for (const path of ['/flamegraph', '/top', '/timeseries']) assert.equal(asked(path).at(-1).params.get('by'), 'thread');
+    await page.locator('.a11y-tree').focus();
+    await page.keyboard.press('ArrowDown');
+    assert.match(await text(page, '.inspector-title'), /thread=MainThread/);
+    await page.keyboard.press('k');
+    await settled(page);
+    assert.deepEqual(await page.evaluate(() => new URLSearchParams(location.search).getAll('f')), [], 'a level is no frame');
+    await page.keyboard.press('2');
+    await settled(page);
+    assert.match(await text(page, '.functions thead'), /Total thread=MainThread thread=dataloader_0/);
+    const cells = await page.locator('tr[data-row="0"] .col-group').count();
+    assert.equal(cells, 4);
+  });
+});
+
+test('shares of several patterns at once, and of at least one; CSV with the totals of the view', async () => {
+  const t = server.treeOf('3k');
+  const want = answers.top(t, new URLSearchParams([['any', 'cuda'], ['any', 'gelu'], ['limit', '0']])).any;
+  const share = (v) => `${((Number(v) / t.total[0]) * 100).toFixed(1)} %`;
+  await explore('?s=cuda', async (page) => {
+    await page.waitForFunction(() => / of total/.test(document.querySelector('#search-result')?.textContent ?? ''));
+    await page.locator('button', { hasText: 'Pin' }).click();
+    await page.waitForFunction(() => document.querySelector('.pin-list b')?.textContent.includes('%'));
+    assert.equal((await params(page)).view, 'table');
+    await page.locator('.pin-form input').fill('gelu');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => /at least one\s*[\d.]/.test(document.querySelector('.pin-union')?.textContent ?? ''));
+    assert.deepEqual(asked('/top').at(-1).params.getAll('any'), ['cuda', 'gelu']);
+    assert.match(await text(page, '.pin-list'), new RegExp(`^cuda ${share(want.each[0].total)} .*gelu ${share(want.each[1].total)} .*at least one ${share(want.union.total)}`));
+    const [file] = await Promise.all([page.waitForEvent('download'), page.locator('button', { hasText: /^CSV$/ }).click()]);
+    const rows = readFileSync(await file.path(), 'utf8').trimEnd().split('\r\n');
+    assert.equal(rows.slice(2).reduce((s, r) => s + Number(r.split(',').at(-5)), 0) + t.self[0], t.total[0], 'self of all rows is the total');
+    assert.match(rows[0], new RegExp(`of \\(nanoseconds\\),${t.total[0]},`));
+    await clipboard(page);
+    await page.locator('button', { hasText: 'Copy CSV' }).click();
+    await page.waitForFunction(() => window.copied.length === 1);
+    assert.equal((await page.evaluate(() => window.copied[0])).trimEnd().split('\r\n').length, rows.length);
+    await page.locator('.pin-list .chip-x').first().click();
+    await settled(page);
+    assert.deepEqual(asked('/top').at(-1).params.getAll('any'), ['gelu']);
+    assert.equal(await page.locator('.pin-union').count(), 0);
+    await page.locator('.pins select').selectOption('line');
+    await page.waitForFunction(() => /trainer\.py:\d+/.test(document.querySelector('.functions tbody').textContent));
+  });
+});
+
+test('selector: types, labels, attributes, operators and values are completed, by keyboard alone', async () => {
+  await explore('?q=cpu', async (page) => {
+    await page.getByLabel('Edit the selector as text').focus();
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('of');
+    await page.waitForFunction(() => document.querySelectorAll('[role=option]').length === 1);
+    await page.keyboard.press('ArrowDown');
+    assert.equal(await page.locator('#selector-input').getAttribute('aria-activedescendant'), 'selector-choice-0');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('#selector-input').inputValue(), 'offcpu');
+    await page.keyboard.type('{th');
+    await page.waitForFunction(() => /attribute of samples, 4 values/.test(document.querySelector('[role=listbox]')?.textContent ?? ''));
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('cpu{');
+    await page.waitForFunction(() => document.querySelectorAll('[role=option]').length === 4);
+    await page.keyboard.type('ho');
+    await page.waitForFunction(() => document.querySelectorAll('[role=option]').length === 1);
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Tab');
+    await page.keyboard.type('=');
+    await page.waitForFunction(() => document.querySelectorAll('[role=option]').length === 4);
+    await page.keyboard.type('"gpu-12');
+    await page.waitForFunction(() => document.querySelectorAll('[role=option]').length === 1);
+    assert.equal(asked('/labels/host/values').at(-1).params.get('prefix'), 'gpu-12');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('#selector-input').inputValue(), 'cpu{host="gpu-12"}');
+    await page.keyboard.press('Enter');
+    await settled(page);
+    assert.equal((await params(page)).q, 'cpu{host="gpu-12"}');
+    await page.getByLabel('Edit the selector as text').click();
+    await page.keyboard.press('Escape');
+    await settled(page);
+    assert.equal(await page.locator('.chip.matcher').count(), 1, 'Esc leaves the text');
+  });
+});
+
+test('compare: two selectors, per step, this against the rest; band A by mouse and by keyboard', async () => {
+  const range = 'from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z';
+  await explore(`?view=compare&${range}&q=${encodeURIComponent('cpu{service="rl-42"}')}`, async (page) => {
+    await page.locator('#compare-a').fill('cpu{service=x}');
+    await page.locator('.compare-q .primary').click();
+    assert.match(await text(page, '#compare-a-error'), /At character 13/);
+    await page.locator('#compare-a').fill('cpu{service="rl-43"}');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('a_q'));
+    await settled(page);
+    let q = asked('/diff').at(-1).params;
+    assert.deepEqual([q.get('a_q'), q.get('b_q')], ['cpu{service="rl-43"}', 'cpu{service="rl-42"}']);
+    assert.deepEqual([q.get('a_from'), q.get('b_from')], [q.get('b_from'), q.get('b_from')], 'one range for both');
+    await page.locator('button', { hasText: 'Same as B' }).click();
+    await settled(page);
+    await page.locator('.compare-q button', { hasText: 'service ≠ rl-42' }).click();
+    await settled(page);
+    q = asked('/diff').at(-1).params;
+    assert.deepEqual([q.get('a_q'), q.get('b_q')], ['cpu{service!="rl-42"}', 'cpu{service="rl-42"}']);
+    await page.locator('#compare select').nth(1).selectOption('step');
+    await page.waitForFunction(() => /40 whole steps/.test(document.querySelector('#compare .side-a')?.textContent ?? ''));
+    q = asked('/diff').at(-1).params;
+    assert.deepEqual([q.get('norm'), q.get('a_step'), q.get('b_step')], ['step', 'train', 'train']);
+    assert.match(await text(page, '#compare thead'), /A per step/);
+    await page.keyboard.press('w');
+    await settled(page);
+    assert.deepEqual([(await params(page)).q, (await params(page)).a_q], ['cpu{service!="rl-42"}', 'cpu{service="rl-42"}']);
+  });
+  await explore(`?view=compare&${range}&a_from=2026-11-29T13:15:00Z&a_to=2026-11-29T13:25:00Z`, async (page) => {
+    const box = await page.locator('.u-over').boundingBox();
+    const win = await page.evaluate(() => new Promise((ok) => setTimeout(() => ok(null), 100)));
+    assert.equal(win, null);
+    const aria = async () => page.locator('.chart-keys-a').getAttribute('aria-valuetext');
+    assert.match(await aria(), /13:15:00 to 2026-11-29 13:25:00/);
+    await page.locator('.chart-keys-a').focus();
+    await page.keyboard.press('Shift+ArrowRight');
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('a_to') !== '2026-11-29T13:25:00Z');
+    const p = await params(page);
+    assert.equal(p.a_from, '2026-11-29T13:15:00Z');
+    assert.ok(Date.parse(p.a_to) > Date.parse('2026-11-29T13:25:00Z'));
+    await settled(page);
+    /* the left handle of A: its place comes from the words of the slider and the axis */
+    const left = await page.evaluate(() => Number(document.querySelector('.chart-keys-a').getAttribute('aria-valuenow')) / 100);
+    await page.mouse.move(box.x + box.width * left, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * (left - 0.05), box.y + 40, { steps: 4 });
+    await page.mouse.up();
+    await settled(page);
+    const after = await params(page);
+    assert.ok(Date.parse(after.a_from) < Date.parse('2026-11-29T13:15:00Z'), after.a_from);
+    assert.equal(after.from, '2026-11-29T13:30:00Z', 'B stays');
+    assert.equal(asked('/diff').at(-1).params.get('a_from'), after.a_from);
+  });
+});
+
+test('states: the server is gone and comes back, slow, few samples, part of the shards, too expensive', async () => {
+  server.state.gone = true;
+  await explore('', async (page) => {
+    assert.match(await text(page, '.state'), /cannot be reached .*Is stratad running.* next try in \d s/);
+    server.state.gone = false;
+    await page.waitForFunction(() => !document.body.dataset.state, null, { timeout: 8000 });
+  }, { expect: [/ERR_/] });
+  server.state.say.set('/flamegraph', (p) => ({ ...answers.flamegraph(server.treeOf('3k'), p), samples: '24' }));
+  await explore('', async (page) => assert.match(await text(page, '.quality'), /24 samples too few for shares/));
+  server.state.say.set('/flamegraph', (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, shards: { asked: 9, read: 7, unreadable: 2 }, warnings: ['unreadable: disk error'] } }; });
+  await explore('', async (page) => assert.match(await text(page, '.quality'), /7 of 9 shards read .*unreadable: disk error/));
+  server.state.say.set('/flamegraph', () => server.error(422, { code: 'query_too_expensive', setting: 'query.memory', message: 'too much' }));
+  await explore('?from=now-24h', async (page) => {
+    server.state.say.clear();
+    await page.locator('.state .button', { hasText: 'A tenth of the time' }).click();
+    await page.waitForFunction(() => !document.body.dataset.state);
+    const p = await params(page);
+    const hours = (Date.parse(p.to) - Date.parse(p.from)) / 3600e3;
+    assert.ok(Math.abs(hours - 2.4) < 0.1, `${hours} h`);
+  }, { expect: [/status of 422/] });
+  server.state.say.set('/flamegraph', () => answers.empty('no_steps'));
+  await explore('?step=gone', async (page) => {
+    assert.match(await text(page, '.state'), /No such step here/);
+    server.state.say.clear();
+    await page.locator('.state .button', { hasText: 'Without the step' }).click();
+    await page.waitForFunction(() => !document.body.dataset.state);
+  });
+});
+
+test('colours: by binary with a legend that lights, by self; forced colours keep them apart; paper is light', async () => {
+  const hues = (page) => page.evaluate(() => {
+    const c = document.querySelector('.graph-base'),
+      g = c.getContext('2d'),
+      seen = new Set();
+    for (let y = 27; y < Math.min(c.height, 400); y += 18) for (let i = 5; i < c.width; i += 7) seen.add([...g.getImageData(i, y, 1, 1).data].join());
+    return seen.size;
+  });
+  await explore('?color=binary', async (page) => {
+    const items = await page.locator('#legend button').allInnerTexts();
+    assert.ok(items.length === 8 && items.some((t) => t.trim() === 'vmlinux'), items.join());
+    const free = await hues(page);
+    await page.locator('#legend button', { hasText: 'vmlinux' }).click();
+    await settled(page);
+    assert.equal(await page.locator('#legend button[aria-pressed=true]').count(), 1);
+    assert.notEqual(await hues(page), free);
+    await page.locator('.option-color select').selectOption('self');
+    await settled(page);
+    assert.match(await text(page, '#legend'), /self under 2 % of the largest 2 % 10 % 50 %/);
+  });
+  await explore('', async (page) => {
+    await page.emulateMedia({ forcedColors: 'active' });
+    await settled(page);
+    assert.ok((await hues(page)) > 8, 'origins are still told apart');
+    await page.emulateMedia({ forcedColors: 'none', colorScheme: 'dark' });
+    await settled(page);
+    const corner = () => page.evaluate(() => { const c = document.querySelector('.graph-base'); return [...c.getContext('2d').getImageData(c.width - 2, c.height - 2, 1, 1).data].slice(0, 3); });
+    assert.ok((await corner())[0] < 60);
+    await page.evaluate(() => dispatchEvent(new Event('beforeprint')));
+    assert.ok((await corner())[0] > 240, 'white on paper');
+    await page.emulateMedia({ media: 'print' });
+    assert.equal(await page.locator('.options').isVisible(), false);
+    assert.equal(await page.locator('.quality').isVisible(), true);
+    await page.emulateMedia({ media: 'screen' });
+    await page.evaluate(() => dispatchEvent(new Event('afterprint')));
+    await settled(page);
+    assert.ok((await corner())[0] < 60);
+  });
+});
+
+test('exports: the view as PNG, folded stacks copied, name, stack and link copied; sums are those of the view', async () => {
+  await explore('', async (page) => {
+    await page.locator('button', { hasText: 'Export' }).click();
+    const hrefs = await page.locator('#options a.pick').evaluateAll((list) => list.map((a) => new URL(a.href).searchParams.get('format')));
+    assert.deepEqual(hrefs, ['pprof', 'speedscope', 'folded', 'svg', 'text']);
+    const [file] = await Promise.all([page.waitForEvent('download'), page.locator('.pick', { hasText: 'This view (PNG)' }).click()]);
+    assert.equal(file.suggestedFilename(), 'strata-cpu.png');
+    const png = readFileSync(await file.path());
+    assert.equal(png.subarray(1, 4).toString(), 'PNG');
+    assert.ok(png.readUInt32BE(16) > 1000 && png.readUInt32BE(20) > 300 && png.length > 10_000);
+    await clipboard(page);
+    await page.locator('button', { hasText: 'Export' }).click();
+    await page.locator('.pick', { hasText: 'Copy folded stacks' }).click();
+    await page.waitForFunction(() => window.copied.length === 1);
+    const sum = (await page.evaluate(() => window.copied[0])).trimEnd().split('\n').reduce((s, l) => s + Number(l.slice(l.lastIndexOf(' ') + 1)), 0);
+    assert.equal(sum, server.treeOf('3k').total[0]);
+    const at = await place(page, 'train_step');
+    await page.mouse.click(at.x, at.y);
+    await page.waitForFunction(() => window.strataGraph.tree.rootHash !== 0n);
+    await page.locator('.a11y-tree').focus();
+    for (const key of ['c', 'C', 'y']) await page.keyboard.press(key);
+    await page.waitForFunction(() => window.copied.length === 4);
+    const [, name, stack, link] = await page.evaluate(() => window.copied);
+    assert.equal(name, 'train_step');
+    assert.match(stack, /^_start;.*;train_epoch;train_step \d+$/);
+    assert.match(link, /from=2026-11-29T13%3A00%3A00Z/);
+  });
+});
+
+test('pointing shows the function everywhere: graph to table, table to graph; inverted', async () => {
+  await explore('?view=both&sort=total', async (page) => {
+    const at = await place(page, 'train_step');
+    await page.mouse.move(at.x, at.y);
+    await page.waitForFunction(() => document.querySelector('tr.marked'));
+    assert.match(await text(page, 'tr.marked .fn'), /train_step/);
+    await page.mouse.move(5, 5);
+    await page.waitForFunction(() => !document.querySelector('tr.marked'));
+    await page.locator('.a11y-tree').focus();
+    await page.keyboard.press('i');
+    await settled(page);
+    assert.equal(asked('/flamegraph').at(-1).params.get('invert'), '1');
+    assert.equal((await params(page)).invert, '1');
+    assert.equal(await page.locator('button', { hasText: 'Invert' }).getAttribute('aria-pressed'), 'true');
+  });
+});
+
+test('a whole visit by keyboard alone', async () => {
+  await explore('', async (page) => {
+    /* from the address to the graph: skip link first */
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.className), 'skip');
+    const reached = new Set();
+    for (let i = 0; i < 60; i++) {
+      await page.keyboard.press('Tab');
+      const seen = await page.evaluate(() => {
+        const e = document.activeElement,
+          r = e.getBoundingClientRect(),
+          s = getComputedStyle(e);
+        return { what: e.id || e.getAttribute('aria-label') || e.textContent.trim().slice(0, 20) || e.className, ring: s.outlineStyle !== 'none' || s.boxShadow !== 'none' || e.closest('.graph-wrap, .search') !== null, seen: r.width > 0 };
+      });
+      if (seen.what === 'Skip to the graph') break; // once around
+      if (seen.what === '' || reached.has(seen.what)) continue;
+      reached.add(seen.what);
+      assert.ok(seen.ring && seen.seen, `no focus ring on ${seen.what}`);
+    }
+    for (const what of ['range-button', 'search-input', 'Coverage', 'Steps', 'Flame', 'Compare', 'Export', 'Invert']) assert.ok(reached.has(what), `${what} in ${[...reached].join(' | ')}`);
+    /* search, next match, zoom, table, sort, filter, range, compare, back, help, quality */
+    await page.keyboard.press('/');
+    await page.keyboard.type('forward');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => /1 \//.test(document.querySelector('.search-nav')?.textContent ?? ''));
+    await page.keyboard.press('Escape');
+    await settled(page);
+    assert.equal(await page.evaluate(() => document.activeElement.className), 'a11y-tree', 'from the search to the graph');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('z'));
+    await page.keyboard.press('s');
+    await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent === 'forward');
+    await page.keyboard.press('1');
+    await page.locator('.a11y-tree').first().focus();
+    await page.keyboard.press('Backspace');
+    await page.keyboard.press('k');
+    await settled(page);
+    await page.keyboard.press('2');
+    await page.waitForFunction(() => document.querySelector('tr[data-row]'));
+    await page.keyboard.press('5');
+    await page.waitForFunction(() => document.querySelector('#compare .side-a'));
+    await page.keyboard.press('1');
+    await page.keyboard.press('t');
+    await page.waitForFunction(() => document.activeElement.closest('.range-panel'));
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('q');
+    await page.waitForFunction(() => document.querySelector('#more .cover-strip'));
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.querySelector('#more').hidden);
+    await page.keyboard.press('?');
+    assert.match(await text(page, 'dialog.help'), /coverage and loss/);
+    await page.keyboard.press('Escape');
+  });
+});
+
+const HOSTILE = ['<img src=x onerror="window.__pwn=1">', '</script><script>window.__pwn=1</script>', '\u202egnp.exe', 'a\u0000b', 'x'.repeat(10_000), '{{window.__pwn=1}}', '"><svg onload=window.__pwn=1>'];
+test('hostile names in steps, labels, events, sources, reasons, groups and patterns are text', async () => {
+  const [a, b, c, d, e, f, g] = HOSTILE;
+  server.state.say.set('/steps', () => { const s = marks.steps(); return { ...s, names: s.names.map((n, i) => ({ ...n, name: HOSTILE[i] })), row: { ...s.row, labels: s.row.labels.map((l, i) => ({ [c]: i % 2 ? d : e })) }, part: { [g]: s.part.compute } }; });
+  server.state.say.set('/events', () => ({ ...marks.events(), events: HOSTILE.map((h, i) => ({ t_ns: String(BigInt(answers.FROM_MS + i * 60e3) * 1_000_000n), kind: h, text: HOSTILE[6 - i], target: h })) }));
+  server.state.say.set('/coverage', (p) => { const s = marks.coverage(p); return { ...s, sources: s.sources.map((x, i) => ({ ...x, host: HOSTILE[i], labels: { [b]: f }, lost: [{ why: g, n: '1', weight: '5' }], runs: { ...x.runs, why: x.runs.why.map(() => a) } })) }; });
+  server.state.say.set('/timeseries', (p) => { const s = answers.timeseries(server.treeOf('3k'), p); return p.get('by') ? { ...s, series: s.series.map((x, i) => ({ ...x, labels: x.rest ? {} : { [a]: HOSTILE[i] } })) } : null; });
+  const q = new URLSearchParams([['by', 'thread'], ['view', 'table'], ['more', 'steps'], ['lane', c], ...HOSTILE.slice(0, 4).map((h) => ['any', h]), ['step', `${a}:430-430`]]);
+  await explore(`?${q}`, async (page) => {
+    await page.waitForFunction(() => document.querySelectorAll('#more table').length >= 2);
+    await page.locator('.quality-more button').first().click();
+    await page.waitForFunction(() => document.querySelectorAll('#more .cover-strip').length === 4);
+    assert.equal(await page.evaluate(() => window.__pwn), undefined);
+    assert.equal(await page.evaluate(() => document.querySelectorAll('main img, main script, main svg[onload]').length), 0);
+    const w = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(w[0] <= w[1], 'no name makes the page wider');
+  });
+});

@@ -203,7 +203,7 @@ export function createGraph(on) {
       const i = octx.lineWidth / 2;
       octx.strokeRect(x + i, y + i, w - 2 * i, tall - 2 * i);
       if (hov) {
-        octx.fillStyle = css(col.inkInv, 0.22);
+        octx.fillStyle = css(col.inkInv, 0.14);
         octx.fillRect(x, y, w, tall);
       }
     }

@@ -140,8 +140,8 @@ export function palette(ctx, c) {
   return { fill, ink, back: css(c.bg) };
 }
 
-/** What `binary` colours by. @param {import('./tree.js').Funcs} funcs @param {number} f */
-export const binaryOf = (funcs, f) => funcs.bin[f] || funcs.kind[f] || '';
+/** What `binary` colours by: code without a binary is its kind. @param {import('./tree.js').Funcs} funcs @param {number} f */
+export const binaryOf = (funcs, f) => funcs.bin[f] || (patternOf(funcs.name[f] ?? '') ? '' : `(${funcs.kind[f] || 'other'})`);
 
 /* Fills of binaries stay for as long as the page does: the largest choose first, each takes its own where
  * one is left, and what comes later shares by hash. So a zoom changes no colour. */
@@ -152,6 +152,7 @@ const BINARY_FILLS = 14; // origins without `other`, two shades each
 export function binaries(funcs, self) {
   /** @type {Map<string, number>} */ const sum = new Map();
   for (let f = 1; f < funcs.name.length; f++) sum.set(binaryOf(funcs, f), (sum.get(binaryOf(funcs, f)) ?? 0) + (self[f] ?? 0));
+  sum.delete(''); // patterns say what they are
   const list = [...sum].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
   const taken = new Set(binaryFill.values());
   /* hues first, their second shades when those are used up */

@@ -178,7 +178,7 @@ export function error(e, retryIn, act) {
       : e.status === 401 || e.status === 403
         ? 'This server wants a token with the role “read”.'
         : e.status === 0
-          ? 'What stood here is gone from the screen, not from the server. Is stratad running, and the network there?'
+          ? 'Nothing answers at this address. Is stratad running, and is the network there? It is asked again by itself.'
           : e.status >= 500 && e.status !== 503
             ? 'Its log holds more under the number of the request.'
             : '';
@@ -187,7 +187,7 @@ export function error(e, retryIn, act) {
     <div class="state-card wide error">
       <span class="state-icon">${icon('warn')}</span>
       <h2>${head}</h2>
-      <p><bdi>${show(e.message)}</bdi></p>
+      ${e.status === 0 ? nothing : html`<p><bdi>${show(e.message)}</bdi></p>`}
       ${todo ? html`<p>${todo}</p>` : nothing}
       <p class="hint">
         <code>${show(e.code)}</code>${e.param ? html` · parameter <code>${show(e.param)}</code>` : nothing}${

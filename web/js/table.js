@@ -23,6 +23,9 @@ const COLUMNS = /** @type {const} */ ([
 /** @typedef {import('./api.js').TopRow} Row */
 /** @typedef {import('./api.js').Top['groups']} Groups */
 
+/** The value alone, where one label says what it is of: the head's title has it all. @param {string} name */
+const groupHead = (name) => (name.includes(', ') ? name : name.replace(/^[\w.]+=/, ''));
+
 /** @param {{sort:(key:string)=>void, hover:(key:string)=>void, pick:(row:Row)=>void, more:()=>void}} on */
 export function createTable(on) {
   const el = document.createElement('div');
@@ -61,7 +64,7 @@ export function createTable(on) {
                     : html`<span class="sort">${text}</span>`}
                 </th>${
                   key === 'total'
-                    ? groups.map((g) => html`<th scope="col" class="col-group" title="Self in ${show(g.name)}: ${g.total === null ? 'unknown' : total(g.total, type)} of everything"><span class="sort"><bdi>${show(g.name)}</bdi></span></th>`)
+                    ? groups.map((g) => html`<th scope="col" class="col-group" title="Self in ${show(g.name)}: ${g.total === null ? 'unknown' : total(g.total, type)} of everything"><span class="sort"><bdi>${show(groupHead(g.name))}</bdi></span></th>`)
                     : nothing
                 }`,
             )}

@@ -167,7 +167,7 @@ test('exports carry the same total', async () => {
   const folded = await (await fetch(`${url}/api/v1/export?${q}&${range}&format=folded`)).text();
   assert.equal(folded.trim().split('\n').reduce((s, l) => s + Number(l.slice(l.lastIndexOf(' ') + 1)), 0), 8e9);
   await explore(`?${q}&${range}`, async (page) => {
-    await page.locator('#options .button').click();
+    await page.locator('#options .menu-anchor .button').click();
     const of = (name) => page.locator('.menu-panel a', { hasText: name }).getAttribute('href');
     assert.equal(await (await fetch(url + (await of('Folded')))).text(), folded);
     const scope = await (await fetch(url + (await of('speedscope')))).json();
@@ -204,7 +204,7 @@ test('sandwich and compare ask the real server, and show what it says', async ()
   });
   await explore(`?${q}&view=compare`, async (page) => {
     /* nobody looked before: no data, and no percentage */
-    const sides = (await page.locator('#compare .side').allInnerTexts()).map((t) => t.replaceAll('\u202f', ' ').replace(/\s+/g, ' '));
+    const sides = (await page.locator('#compare .side:not(.compare-q)').allInnerTexts()).map((t) => t.replaceAll('\u202f', ' ').replace(/\s+/g, ' '));
     assert.match(sides[0], /^A .* no data/);
     assert.match(sides[1], /^B .* 8\.00 core-s n=800 0\.133 cores covered 100 % lost 20\.0 %/);
     assert.match(sides[2], /^Δ no data .*cannot be compared: a not covered/);
@@ -212,7 +212,36 @@ test('sandwich and compare ask the real server, and show what it says', async ()
   const [t0] = range.match(/\d+/).map(BigInt),
     half = (k) => new Date(Number((t0 + BigInt(k) * 1_000_000_000n) / 1_000_000n)).toISOString();
   await explore(`?q=${encodeURIComponent('cpu{service="demo"}')}&from=${half(20)}&to=${half(40)}&a_from=${half(0)}&a_to=${half(20)}&view=compare&norm=none`, async (page) => {
-    assert.match((await page.locator('#compare .side').nth(2).innerText()).replaceAll('\u202f', ' '), /^Δ −5\.60 core-s/);
+    assert.match((await page.locator('#compare .side:not(.compare-q)').nth(2).innerText()).replaceAll('\u202f', ' '), /^Δ −5\.60 core-s/);
     assert.match(await text(page, '#compare .compare-list tbody'), /removed, −100 %/);
+  });
+});
+
+test('quality, steps, groups and shares of the real server', async () => {
+  const [t0] = range.match(/\d+/).map(BigInt);
+  const steps = [0, 1, 2].map((n) => ({ name: 'train', number: n, t0_ns: String(t0 + BigInt(n * 20) * 1_000_000_000n), t1_ns: String(t0 + BigInt(n * 20 + 18) * 1_000_000_000n), attributes: { rank: String(n % 2) } }));
+  const r = await fetch(`${url}/api/v1/steps`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ service: 'demo', host: 'h1', steps }) });
+  assert.equal(r.status, 200, await r.text());
+  const q = new URLSearchParams({ q: 'cpu{service="demo"}' });
+  await explore(`?${q}&${range}&more=quality&view=table&any=beta&any=gamma`, async (page) => {
+    await page.waitForFunction(() => document.querySelector('#more .cover-strip') && document.querySelector('.pin-union'));
+    const all = await text(page, '#more');
+    for (const part of ['h1 cpu service=demo', '100 %', 'ring_full', '2.00 core-s', '20.0 %', 'demo', 'sampled at 100 Hz']) assert.ok(all.includes(part), `${part} in: ${all}`);
+    await page.waitForFunction(() => /at least one\s*40\.0/.test(document.querySelector('.pin-union').textContent));
+    assert.match(await text(page, '.pin-list'), /^beta 30\.0 % 2\.40 core-s · 1 function gamma 10\.0 % 800 ms · 1 function at least one 40\.0 % 3\.20 core-s/);
+  });
+  await explore(`?${q}&${range}&by=tid&more=steps&view=both`, async (page) => {
+    await page.waitForFunction(() => document.querySelector('#more table') && document.querySelector('.line-key'));
+    const levels = await page.evaluate(() => { const t = window.strataGraph.tree; return Array.from(t.func, (f, i) => (t.depth[i] === 1 ? [t.funcs.name[f], t.total[i]] : null)).filter(Boolean); });
+    assert.deepEqual(levels, [['tid=42', 6.4e9], ['tid=43', 1.6e9]]);
+    assert.match(await text(page, '.chart-legend'), /^all tid=42 tid=43$/);
+    assert.match(await text(page, '#more'), /train 3 18\.0 s/);
+    assert.match(await text(page, '.chart-head'), /steps train/);
+    await page.locator('#more select').selectOption('rank');
+    await page.waitForFunction(() => document.querySelector('[aria-label="Steps by rank"]'));
+  });
+  await explore(`?${q}&${range}&view=table&key=line&invert=1`, async (page) => {
+    await page.waitForFunction(() => document.querySelector('tr[data-row]'));
+    assert.match(await text(page, 'tr[data-row="0"]'), /^spin demo/);
   });
 });

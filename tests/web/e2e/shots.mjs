@@ -78,7 +78,7 @@ const MORE = {
   'range-dark': ['dark', Q + RANGE, click('#range-button')],
   'range-light': ['light', Q + RANGE],
   'label-light': ['light', Q, click('#selector .chip.add')],
-  'export-light': ['light', Q, click('#options .button')],
+  'export-light': ['light', Q, click('#options .menu-anchor .button')],
   'selector-error': ['dark', '?q=cpu%7Bhost%3Dgpu%7D'],
   'empty-dark': ['dark', Q, null, noMatch],
   'never-dark': ['dark', '', null, () => answers.empty('never_ingested')],

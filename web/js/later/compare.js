@@ -147,6 +147,8 @@ export function createCompare(el, on) {
         ${wrong ? html`<span class="field-error" id="compare-a-error" role="alert">${icon('warn')}<bdi>${show(wrong)}</bdi></span>` : nothing}
       </form>`;
   }
+  /** Another selector is compared in the same range, unless told otherwise. @param {View} v @returns {readonly (readonly [string, string])[]} */
+  const before = (v) => (v.aq ? [['', 'the range of B'], ...BEFORE.slice(1)] : BEFORE);
   function drawHead() {
     const v = on.view(),
       x = d;
@@ -156,7 +158,7 @@ export function createCompare(el, on) {
         </select></label>`;
     render(
       html`<div class="compare-acts">
-          ${pick('A is', v.drawn ? [['drawn', 'as drawn'], ...BEFORE] : BEFORE, v.drawn ? 'drawn' : '', (k) => { if (k !== 'drawn') on.before(Number(k)); })}
+          ${pick('A is', v.drawn ? [['drawn', 'as drawn'], ...before(v)] : before(v), v.drawn ? 'drawn' : '', (k) => { if (k !== 'drawn') on.before(Number(k)); })}
           <button class="button small" type="button" title="Swap A and B (w)" @click=${on.swap}>A ⇄ B</button>
           ${pick('divide', v.steps.length || v.norm === 'step' ? NORMS : NORMS.filter(([k]) => k !== 'step'), v.norm, (norm) => on.set({ norm }))}
           <span class="tabs" role="group" aria-label="Width of a frame">${ORDERS.map(([k, t]) => html`<button class="tab" type="button" aria-pressed=${v.order === k} title="Widths are those of ${t}" @click=${() => on.set({ order: k })}>${t}</button>`)}</span>

@@ -2,12 +2,14 @@
 #include "agent/binary.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/rootfile.h"
 #include "agent/sha256.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -17,9 +19,20 @@
 
 #define HASHED_EDGE UINT64_C(4096)
 
+/* The root of some processes: binaries of one container share it. */
+struct root {
+    dev_t dev;
+    ino_t ino;
+    int fd;
+    uint32_t refs;
+    struct root *next;
+};
+
 /* What the registry keeps beside the public part, which stands first. */
 struct entry {
     struct binary b;
+    struct root *root; /* NULL: ours, or nobody offered one */
+    bool root_known;
     struct entry *same_hash; /* the next entry whose content id has this hash */
     int64_t idle_since;      /* of an unreferenced one, monotonic */
     uint64_t hash;
@@ -28,6 +41,7 @@ struct entry {
 static struct mutex mu = MUTEX_INIT;
 static struct map by_id;      /* id -> struct entry * */
 static struct map by_content; /* hash of kind and id -> struct entry *, a chain */
+static struct root *roots;
 static uint32_t last_id;
 
 static struct entry *entry_of(uint64_t v)
@@ -181,10 +195,29 @@ static int identify(struct binary *b, struct err *err)
     return 0;
 }
 
+static void root_unref(struct root *r)
+{
+    struct root **at = &roots;
+
+    mutex_lock(&mu);
+    if (--r->refs) {
+        mutex_unlock(&mu);
+        return;
+    }
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    mutex_unlock(&mu);
+    close(r->fd);
+    free(r);
+}
+
 static void entry_free(struct entry *e)
 {
     if (!e)
         return;
+    if (e->root)
+        root_unref(e->root);
     if (e->b.fd >= 0)
         close(e->b.fd);
     free((void *)(uintptr_t)e->b.image);  // NOLINT(performance-no-int-to-ptr): sheds const
@@ -284,6 +317,57 @@ int binary_open_image(const void *p, uint64_t n, struct str path, struct binary 
     e->b.size = n;
     e->b.path = copy_str(path);
     return settle(e, ret, err);
+}
+
+/* The root behind fd, taken over; NULL: ours. */
+static struct root *root_of_locked(int fd) REQUIRES(&mu)
+{
+    struct stat st, own;
+    struct root *r;
+
+    if (fstat(fd, &st) < 0 || stat("/", &own) < 0 ||
+        (st.st_dev == own.st_dev && st.st_ino == own.st_ino)) {
+        close(fd);
+        return NULL;
+    }
+    for (r = roots; r; r = r->next) {
+        if (r->dev == st.st_dev && r->ino == st.st_ino) {
+            close(fd);
+            r->refs++;
+            return r;
+        }
+    }
+    r = xcalloc(1, sizeof *r);
+    *r = (struct root){.dev = st.st_dev, .ino = st.st_ino, .fd = fd, .refs = 1, .next = roots};
+    roots = r;
+    return r;
+}
+
+void binary_offer_root(struct binary *b, const char *proc, uint32_t pid)
+{
+    struct entry *e = (struct entry *)b;
+    int fd;
+
+    mutex_lock(&mu);
+    if (!e->root_known) {
+        fd = rootfile_root(proc, pid);
+        if (fd >= 0) {
+            e->root_known = true;
+            e->root = root_of_locked(fd);
+        }
+    }
+    mutex_unlock(&mu);
+}
+
+int binary_root(const struct binary *b)
+{
+    const struct entry *e = (const struct entry *)b;
+    int fd;
+
+    mutex_lock(&mu);
+    fd = e->root ? fcntl(e->root->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    mutex_unlock(&mu);
+    return fd;
 }
 
 uint64_t binary_vaddr(const struct binary *b, uint64_t offset)

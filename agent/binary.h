@@ -58,6 +58,14 @@ int64_t binary_read(const struct binary *b, void *to, uint64_t n, uint64_t at);
 [[nodiscard]] int binary_open_image(const void *p, uint64_t n, struct str path, struct binary **ret,
                                     struct err *err);
 
+/*
+ * The root of a process that maps b, in which its debug files are looked for too; the first one
+ * offered counts. binary_root(): a descriptor that
+ * the caller closes, or -1: the agent's own. Any thread.
+ */
+void binary_offer_root(struct binary *b, const char *proc, uint32_t pid);
+int binary_root(const struct binary *b);
+
 /* By GNU build id, as perf records carry it; NULL if it is not open. Adds a reference. Any thread.
  */
 struct binary *binary_by_build_id(const uint8_t *id, uint8_t n);

@@ -29,8 +29,8 @@ const struct conf_opt agent_opts[] = {
 
     {"symbols", "cache", CONF_SIZE, AT(symbols_cache), "64MiB", M(1), G(4),
      "memory for symbol tables and names"},
-    {"symbols", "debuginfo_dir", CONF_STR, AT(debuginfo_dir), "/usr/lib/debug", 0, 0,
-     "debug files by build id; empty: none"},
+    {"symbols", "debuginfo_dirs", CONF_STR, AT(debuginfo_dirs), "/usr/lib/debug", 0, 0,
+     "folders of debug files, by build id or debug link, separated by :; empty: none"},
 
     {"unwind", "table_budget", CONF_SIZE, AT(table_budget), "64MiB", M(8), G(1),
      "memory for unwind tables; beyond it those seen longest ago go"},

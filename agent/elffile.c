@@ -6,12 +6,43 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 
 #define MAX_PHDRS 512
 #define MAX_NAMES (UINT64_C(4) << 20)
 #define MAX_NOTE  (UINT64_C(64) << 10)
+
+int64_t elffile_pread(void *ctx, void *to, uint64_t n, uint64_t at)
+{
+    const int *fd = ctx;
+    uint64_t done = 0;
+
+    while (done < n) {
+        ssize_t r = pread(*fd, (char *)to + done, n - done, (off_t)(at + done));
+
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            return -errno;
+        if (r == 0) /* truncated since it was opened */
+            break;
+        done += (uint64_t)r;
+    }
+    return (int64_t)done;
+}
+
+int64_t elffile_copy(void *ctx, void *to, uint64_t n, uint64_t at)
+{
+    const struct elffile_bytes *b = ctx;
+
+    if (at >= b->n)
+        return 0;
+    n = n < b->n - at ? n : b->n - at;
+    memcpy(to, b->p + at, n);
+    return (int64_t)n;
+}
 
 int elffile_read(const struct elffile *f, void *to, uint64_t n, uint64_t at, struct err *err)
 {

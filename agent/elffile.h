@@ -30,6 +30,16 @@ struct elffile_section {
 /* Bytes at an offset: the number read, short at the end, or a negative errno. */
 typedef int64_t elffile_read_fn(void *ctx, void *to, uint64_t n, uint64_t at);
 
+/* Of a descriptor: ctx is a pointer to it. */
+int64_t elffile_pread(void *ctx, void *to, uint64_t n, uint64_t at);
+
+/* Of memory: ctx is a pointer to this. */
+struct elffile_bytes {
+    const uint8_t *p;
+    uint64_t n;
+};
+int64_t elffile_copy(void *ctx, void *to, uint64_t n, uint64_t at);
+
 struct elffile {
     elffile_read_fn *read;
     void *ctx;

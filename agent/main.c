@@ -291,7 +291,7 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
                                 .version = STR(STRATA_VERSION),
                                 .labels = str_c(c->label_static),
                                 .names = {.cache = c->symbols_cache,
-                                          .debug_dir = c->debuginfo_dir,
+                                          .debug_dirs = c->debuginfo_dirs,
                                           .proc = "/proc",
                                           .sys = "/sys"}};
 

@@ -17,7 +17,7 @@ struct table {
 };
 
 struct names {
-    char *debug_dir;
+    char *debug_dirs;
     uint64_t cache;
     struct ksym *kernel;
     struct map by_bin;             /* binary id -> struct table * */
@@ -31,7 +31,7 @@ struct names *names_new(const struct names_conf *c)
 {
     struct names *n = xcalloc(1, sizeof *n);
 
-    n->debug_dir = xstrdup(c->debug_dir ? c->debug_dir : "");
+    n->debug_dirs = xstrdup(c->debug_dirs ? c->debug_dirs : "");
     n->cache = c->cache;
     n->kernel = ksym_new(c->proc, c->sys);
     map_init(&n->by_bin, 0);
@@ -85,9 +85,26 @@ struct names *names_free(struct names *n)
     map_deinit(&n->by_bin);
     map_deinit(&n->by_symbol);
     arena_deinit(&n->texts);
-    free(n->debug_dir);
+    free(n->debug_dirs);
     free(n);
     return NULL;
+}
+
+/* What symbol tables may take: the rest is for names. */
+static uint64_t tables_cap(const struct names *n)
+{
+    return n->cache - n->cache / 4;
+}
+
+/* A table that alone is beyond the cap is refused. */
+static void open_table(struct names *n, struct binary *b, struct table *t)
+{
+    uint64_t max = tables_cap(n) / sizeof(struct elfsym_sym);
+    struct debugfile_facts facts;
+    int fd = b->is_elf ? debugfile_of(b, n->debug_dirs, &facts, n->stats.debug_found) : -1;
+
+    if (elfsym_open(b, fd, max < UINT32_MAX ? (uint32_t)max : UINT32_MAX, &t->sym, NULL) < 0)
+        n->stats.failed++;
 }
 
 static struct table *table_of(struct names *n, struct binary *b)
@@ -103,18 +120,19 @@ static struct table *table_of(struct names *n, struct binary *b)
     }
     t = xcalloc(1, sizeof *t);
     t->bin = b->id;
-    if (elfsym_open(b, n->debug_dir, &t->sym, NULL) < 0)
-        n->stats.failed++;
+    open_table(n, b, t);
     if (t->sym) {
         n->stats.opened++;
         n->stats.debug_files += elfsym_has_debug(t->sym);
+        n->stats.mini += elfsym_has_mini(t->sym);
+        n->stats.mini_failed += elfsym_mini_failed(t->sym);
         n->stats.bytes += elfsym_bytes(t->sym);
     }
     n->stats.tables++;
     if (map_put(&n->by_bin, b->id, (uint64_t)(uintptr_t)t) == MAP_FULL)
         abort(); /* a hundred bytes could not be had: as xmalloc */
     link_newest(n, t);
-    while (n->stats.bytes > n->cache - n->cache / 4 && n->oldest != t) {
+    while (n->stats.bytes > tables_cap(n) && n->oldest != t) {
         n->stats.evicted += n->oldest->sym != NULL;
         drop(n, n->oldest);
     }

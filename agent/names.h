@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "agent/binary.h"
+#include "agent/debugfile.h"
 #include "agent/ksym.h"
 #include "base/buf.h"
 #include "base/str.h"
@@ -16,8 +17,8 @@
 struct names;
 
 struct names_conf {
-    uint64_t cache;        /* bytes of symbol tables and names, kernel symbols apart */
-    const char *debug_dir; /* of files by build id; "": none */
+    uint64_t cache;         /* bytes of symbol tables and names, kernel symbols apart */
+    const char *debug_dirs; /* of debug files, separated by ':'; "": none (debugfile.h) */
     const char *proc, *sys;
 };
 
@@ -25,7 +26,9 @@ struct names_stats {
     uint64_t tables, opened, evicted, failed; /* symbol tables: held now, ever */
     uint64_t bytes;
     uint64_t resolved, unresolved; /* addresses asked for */
-    uint64_t debug_files;
+    uint64_t debug_files, mini; /* tables with names from a debug file, from mini debug info */
+    uint64_t mini_failed;
+    uint64_t debug_found[DEBUGFILE_N]; /* files looked at, by what was found */
 };
 
 struct names *names_new(const struct names_conf *c);

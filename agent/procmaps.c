@@ -119,6 +119,12 @@ static struct binary *open_mapped(const struct procmaps_of *of, const struct pro
         binary_unref(b);
         return NULL;
     }
+    if (!b->is_elf && str_starts(m->path, STR("/memfd:"))) { /* a JIT that maps its code twice */
+        *ret_why = "anonymous";
+        binary_unref(b);
+        return NULL;
+    }
+    binary_offer_root(b, of->proc, of->pid);
     return b;
 }
 

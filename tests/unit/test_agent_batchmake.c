@@ -113,7 +113,7 @@ static int set_up(void **state)
         .hostname = STR("box"),
         .labels = STR("site=lab"),
         .version = STR("1.2"),
-        .names = {.cache = 1 << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"}};
+        .names = {.cache = 1 << 20, .debug_dirs = "", .proc = "/nowhere", .sys = "/nowhere"}};
 
     (void)state;
     m = batchmake_new(&c);

@@ -54,7 +54,7 @@ static uint32_t compare_with_nm(const char *path, const char *options)
     FILE *p;
 
     map_init(&seen, 0);
-    assert_ok(elfsym_open(b, NULL, &s, &err), &err);
+    assert_ok(elfsym_open(b, -1, 0, &s, &err), &err);
     snprintf(command, sizeof command, "nm -S --defined-only --without-symbol-versions %s %s",
              options, path);
     p = popen(command, "re");
@@ -114,7 +114,7 @@ static void own_function(void **state)
 {
     struct binary *b = open_binary("/proc/self/exe"); /* by whatever name it is known */
     struct names_conf conf = {
-        .cache = 16 << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"};
+        .cache = 16 << 20, .debug_dirs = "", .proc = "/nowhere", .sys = "/nowhere"};
     struct names *n = names_new(&conf);
     struct names_stats st;
     struct elfsym *s = NULL;
@@ -123,7 +123,7 @@ static void own_function(void **state)
 
     (void)state;
     assert_int_equal(elfsym_marker(1), 4);
-    assert_ok(elfsym_open(b, NULL, &s, &err), &err);
+    assert_ok(elfsym_open(b, -1, 0, &s, &err), &err);
     buf_init(&out, 65536);
     for (uint32_t i = 0; i < elfsym_count(s); i++) {
         struct elfsym_hit hit = {};
@@ -167,7 +167,7 @@ static void plt(void **state)
     uint32_t stubs = 0;
 
     (void)state;
-    assert_ok(elfsym_open(b, NULL, &s, &err), &err);
+    assert_ok(elfsym_open(b, -1, 0, &s, &err), &err);
     for (uint32_t i = 0; i < elfsym_count(s); i++) {
         struct buf out;
 
@@ -208,7 +208,7 @@ static void ask(struct binary *b)
 {
     struct elfsym *s = NULL;
 
-    if (elfsym_open(b, NULL, &s, NULL) < 0)
+    if (elfsym_open(b, -1, 0, &s, NULL) < 0)
         return;
     for (uint64_t a = 0; a < 0x40000; a += 0x333) {
         struct elfsym_hit hit;
@@ -320,7 +320,7 @@ static void aliases(void **state)
     (void)state;
     assert_int_equal(shape_a(1), 7);
     assert_int_equal(shape_b(1), 7);
-    assert_ok(elfsym_open(b, NULL, &s, &err), &err);
+    assert_ok(elfsym_open(b, -1, 0, &s, &err), &err);
     buf_init(&out, 65536);
     for (uint32_t i = 0; i < elfsym_count(s); i++) {
         buf_reset(&out);

@@ -17,6 +17,7 @@
 #define BODY_DEFAULT ((size_t)16 << 20)
 #define MAX_DROPPED  16
 #define QUEUE        64
+#define JITS         64 /* processes to look at; told again if there is no room */
 
 struct batcher {
     struct batchmake_conf conf;
@@ -29,6 +30,8 @@ struct batcher {
     struct cond changed;
     struct batcher_job queue[QUEUE]; /* oldest first */
     uint32_t n_queue, n_windows;
+    struct jits_target jit[JITS];
+    uint32_t n_jit;
     bool stop;
     struct batchmake_dropped lost; /* windows given up; n 0: none */
     struct batcher_stats stats;
@@ -190,6 +193,38 @@ static void make(struct batcher *b, const struct batcher_job *j)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
+static void see_jits(struct batcher *b)
+{
+    struct jits_target t[JITS];
+    uint32_t n;
+
+    mutex_lock(&b->mu);
+    n = b->n_jit;
+    memcpy(t, b->jit, n * sizeof *t);
+    b->n_jit = 0;
+    mutex_unlock(&b->mu);
+    for (uint32_t i = 0; i < n; i++)
+        jits_see(batchmake_jits(b->make), &t[i], mono_now().v);
+}
+
+static void tick(struct batcher *b, int64_t t0)
+{
+    struct names *names = batchmake_names(b->make);
+
+    names_tick(names, mono_now().v);
+    jits_tick(batchmake_jits(b->make), mono_now().v);
+    lines_tick(batchmake_lines(b->make), mono_now().v);
+    mutex_lock(&b->mu);
+    b->stats.busy_ns += (uint64_t)(mono_now().v - t0);
+    names_get_stats(names, &b->stats.names);
+    jits_get_stats(batchmake_jits(b->make), &b->stats.jits);
+    lines_get_stats(batchmake_lines(b->make), &b->stats.lines);
+    b->stats.kernel_symbols = ksym_count(names_kernel(names));
+    (void)snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
+                   ksym_state(names_kernel(names)));
+    mutex_unlock(&b->mu);
+}
+
 static void *run(void *ctx)
 {
     struct batcher *b = ctx;
@@ -197,14 +232,15 @@ static void *run(void *ctx)
     b->make = batchmake_new(&b->conf); /* reads the kernel's symbols: 0.1 s */
     for (;;) {
         struct batcher_job job = {};
-        bool stop;
+        bool stop, has_job;
         int64_t t0;
 
         mutex_lock(&b->mu);
-        while (b->n_queue == 0 && !b->stop)
+        while (b->n_queue == 0 && b->n_jit == 0 && !b->stop)
             (void)cond_wait_for(&b->changed, &b->mu, NS_PER_S);
-        stop = b->n_queue == 0;
-        if (!stop) {
+        has_job = b->n_queue > 0;
+        stop = b->stop && !has_job;
+        if (has_job) {
             job = b->queue[0];
             b->n_queue--;
             b->n_windows -= job.n_window;
@@ -214,17 +250,21 @@ static void *run(void *ctx)
         if (stop)
             return NULL;
         t0 = mono_now().v;
-        make(b, &job);
+        see_jits(b);
+        if (has_job)
+            make(b, &job);
         job_free(&job);
-        names_tick(batchmake_names(b->make), mono_now().v);
-        mutex_lock(&b->mu);
-        b->stats.busy_ns += (uint64_t)(mono_now().v - t0);
-        names_get_stats(batchmake_names(b->make), &b->stats.names);
-        b->stats.kernel_symbols = ksym_count(names_kernel(batchmake_names(b->make)));
-        (void)snprintf(b->stats.kernel_state, sizeof b->stats.kernel_state, "%s",
-                       ksym_state(names_kernel(batchmake_names(b->make))));
-        mutex_unlock(&b->mu);
+        tick(b, t0);
     }
+}
+
+void batcher_see_jit(struct batcher *b, const struct jits_target *t)
+{
+    mutex_lock(&b->mu);
+    if (b->n_jit < JITS)
+        b->jit[b->n_jit++] = *t;
+    cond_signal(&b->changed);
+    mutex_unlock(&b->mu);
 }
 
 void batcher_put(struct batcher *b, const struct batcher_job *job)

@@ -31,6 +31,8 @@ struct batcher_stats {
     uint64_t busy_ns;
     enum batchfold_level fold; /* of the last batch */
     struct names_stats names;
+    struct jits_stats jits;
+    struct lines_stats lines;
     uint32_t kernel_symbols;
     char kernel_state[96];
     uint64_t last_bytes, last_plain; /* of the last batch, compressed and before */
@@ -46,6 +48,10 @@ struct batcher *batcher_free(struct batcher *b); /* after the stop; NULL is a no
 
 /* Main thread. The job's parts are taken over whatever happens. */
 void batcher_put(struct batcher *b, const struct batcher_job *job);
+
+/* Code in anonymous memory was seen in this process: its perf map is read now, while it lives. Main
+ * thread. */
+void batcher_see_jit(struct batcher *b, const struct jits_target *t);
 
 /* As the server said; 0: unknown. Any thread. */
 void batcher_set_max_bytes(struct batcher *b, uint64_t max_bytes);

@@ -9,61 +9,19 @@
 #include <string.h>
 
 #include "agent/account.h"
+#include "agent/batchmake_private.h"
 #include "base/hash.h"
 #include "base/loss.h"
+#include "base/time.h"
 #include "proto/wire.h"
 
 #define ARENA_CAP  ((size_t)256 << 20)
 #define NAME_CAP   ((size_t)1 << 20)
 #define MAX_EVENTS 64 /* of our own making, identities; beside those of the job */
 
-struct batchmake {
-    struct batchmake_conf conf;
-    char *hostname, *version;
-    struct names *names;
-};
-
-/* A growing table; entry 0 is there. */
-#define VEC(T)                                                                                     \
-    struct {                                                                                       \
-        T *v;                                                                                      \
-        uint32_t n, room;                                                                          \
-    }
-
-#define vec_push(vec)                                                                              \
-    ((vec)->n == (vec)->room ? ((vec)->room = (vec)->room ? 2 * (vec)->room : 64,                  \
-                                (vec)->v = xrealloc((vec)->v, (vec)->room * sizeof *(vec)->v))     \
-                             : (vec)->v,                                                           \
-     memset(&(vec)->v[(vec)->n], 0, sizeof *(vec)->v), &(vec)->v[(vec)->n++])
-
-/* One batch in the making. */
-struct making {
-    struct batchmake *m;
-    const struct batchmake_job *job;
-    struct arena arena;
-    VEC(struct str) str;
-    VEC(struct batch_bin) bin;
-    VEC(struct batch_fn) fn;
-    VEC(struct batch_frame) frame;
-    VEC(struct batch_node) node;
-    VEC(struct batch_target) target;
-    VEC(struct batch_labels) labels;
-    VEC(struct batch_stream) stream;
-    VEC(struct batch_metric) metric;
-    VEC(struct batch_event) event;
-    VEC(struct batch_steps) steps;
-    struct map by_str, by_bin, by_fn, by_user, by_kernel, by_node, by_target, by_serial, by_labels;
-    struct buf name;
-    uint32_t kernel_bin;
-    int64_t weight;
-    uint64_t received;
-    uint32_t rows;
-};
-
 /* ---- tables -------------------------------------------------------------------------------- */
 
-/* Index under a 64-bit key; *ret_new: the caller makes the entry of that index. */
-static uint32_t index_of(struct map *map, uint64_t key, uint32_t next, bool *ret_new)
+uint32_t making_index(struct map *map, uint64_t key, uint32_t next, bool *ret_new)
 {
     uint64_t *at;
     enum map_result r = map_at(map, key, &at);
@@ -76,15 +34,15 @@ static uint32_t index_of(struct map *map, uint64_t key, uint32_t next, bool *ret
     return (uint32_t)*at;
 }
 
-/* Texts that are equal share an entry; of two that merely share a hash the second gets its own. */
-static uint32_t intern(struct making *k, struct str s)
+/* Of two that merely share a hash the second gets its own. */
+uint32_t making_str(struct making *k, struct str s)
 {
     bool is_new;
     uint32_t i;
 
     if (s.n == 0)
         return 0;
-    i = index_of(&k->by_str, hash_str(s), k->str.n, &is_new);
+    i = making_index(&k->by_str, hash_str(s), k->str.n, &is_new);
     if (!is_new && str_eq(k->str.v[i], s))
         return i;
     i = k->str.n;
@@ -94,175 +52,7 @@ static uint32_t intern(struct making *k, struct str s)
 
 static uint32_t intern_c(struct making *k, const char *s)
 {
-    return intern(k, str_c(s));
-}
-
-static uint32_t fn_of(struct making *k, struct str name)
-{
-    uint32_t s = intern(k, name);
-    bool is_new;
-    uint32_t i = index_of(&k->by_fn, s, k->fn.n, &is_new);
-
-    if (is_new)
-        vec_push(&k->fn)->name = s;
-    return i;
-}
-
-static uint32_t frame_new(struct making *k, enum frame_kind kind, struct str name, uint32_t bin,
-                          uint64_t addr)
-{
-    uint32_t fn = fn_of(k, name);
-    struct batch_frame *f = vec_push(&k->frame);
-
-    *f = (struct batch_frame){.kind = kind, .fn = fn, .bin = bin, .addr = addr};
-    return k->frame.n - 1;
-}
-
-static uint32_t bin_of(struct making *k, const struct binary *b)
-{
-    bool is_new;
-    uint32_t i = index_of(&k->by_bin, b->id, k->bin.n, &is_new);
-
-    if (is_new) {
-        uint32_t path = intern(k, b->path);
-        struct batch_bin *e = vec_push(&k->bin);
-
-        e->path = path;
-        e->id_kind = b->id_kind;
-        e->id = arena_str(&k->arena, (struct str){(const char *)b->id_bytes, b->id_len});
-    }
-    return i;
-}
-
-static uint32_t user_frame(struct making *k, uint64_t w)
-{
-    bool is_new;
-    uint32_t i;
-    struct binary *b;
-
-    if ((w & SA_W_TAG) == SA_W_RAW &&
-        w != SA_W_VSYS) /* all of a kind are one: nothing tells them apart later */
-        w &= SA_W_TAG | STACKAGG_W_ANON;
-    i = index_of(&k->by_user, w, k->frame.n, &is_new);
-    if (!is_new)
-        return i;
-    if (w == SA_W_VSYS)
-        return frame_new(k, FRAME_NATIVE, STR("[vsyscall]"), 0, 0);
-    if ((w & SA_W_TAG) == SA_W_RAW)
-        return w & STACKAGG_W_ANON ? frame_new(k, FRAME_JIT, STR("[anonymous]"), 0, 0)
-                                   : frame_new(k, FRAME_NATIVE, STR("[unmapped]"), 0, 0);
-    b = binary_by_id(SA_W_BIN(w));
-    if (!b)
-        return frame_new(k, FRAME_NATIVE, STR("[forgotten binary]"), 0, 0);
-    buf_reset(&k->name);
-    names_native(k->m->names, b, SA_W_ADDR(w), &k->name);
-    i = frame_new(k, FRAME_NATIVE, buf_view(&k->name), bin_of(k, b), SA_W_ADDR(w));
-    (void)binary_unref(b);
-    return i;
-}
-
-static uint32_t kernel_bin_of(struct making *k, struct str module)
-{
-    struct str in = module.n ? module : STR("kernel");
-    char path[96];
-    bool is_new;
-    uint32_t i, s;
-
-    (void)snprintf(path, sizeof path, "[%.64s]", in.p);
-    s = intern_c(k, path);
-    i = index_of(&k->by_bin, UINT64_C(1) << 32 | s, k->bin.n, &is_new);
-    if (is_new) {
-        struct batch_bin *e = vec_push(&k->bin);
-
-        e->path = s;
-        if (module.n == 0) {
-            e->id = ksym_build_id(names_kernel(k->m->names));
-            e->id_kind = e->id.n ? BIN_ID_GNU : BIN_ID_NONE;
-        }
-    }
-    return i;
-}
-
-static uint32_t kernel_frame(struct making *k, uint64_t addr)
-{
-    struct ksym_hit hit = {};
-    bool is_new;
-    uint32_t i = index_of(&k->by_kernel, addr, k->frame.n, &is_new);
-
-    if (!is_new)
-        return i;
-    if (ksym_find(names_kernel(k->m->names), addr, &hit))
-        return frame_new(k, FRAME_KERNEL, hit.name, kernel_bin_of(k, hit.module), hit.offset);
-    /* each its own, never the nearest */
-    buf_reset(&k->name);
-    buf_printf(&k->name, "0x%" PRIx64, addr);
-    return frame_new(k, FRAME_KERNEL, buf_view(&k->name), kernel_bin_of(k, STR("")), addr);
-}
-
-static uint32_t node_of(struct making *k, uint32_t parent, uint32_t frame)
-{
-    bool is_new;
-    uint32_t i = index_of(&k->by_node, (uint64_t)parent << 32 | frame, k->node.n, &is_new);
-
-    if (is_new)
-        *vec_push(&k->node) = (struct batch_node){.parent = parent, .frame = frame};
-    return i;
-}
-
-/* ---- stacks -------------------------------------------------------------------------------- */
-
-static struct str stop_name(uint8_t stop)
-{
-    static const uint8_t reason[] = {[SA_S_TRUNC] = LOSS_TRUNC,
-                                     [SA_S_NOMAP] = LOSS_NOMAP,
-                                     [SA_S_NOTABLE] = LOSS_NOTABLE,
-                                     [SA_S_NOINFO] = LOSS_NOINFO,
-                                     [SA_S_INVALID] = LOSS_INVALID,
-                                     [SA_S_READFAULT] = LOSS_READFAULT,
-                                     [SA_S_ZEROPC] = LOSS_ZEROPC,
-                                     [SA_S_BADSP] = LOSS_BADSP,
-                                     [SA_S_BADFP] = LOSS_BADFP,
-                                     [SA_S_NOPROC] = LOSS_NOPROC,
-                                     [SA_S_EXITING] = LOSS_EXITING,
-                                     [SA_S_COMPAT32] = LOSS_COMPAT32,
-                                     [STACKAGG_TABLE_FULL] = LOSS_TABLE_FULL};
-
-    return loss_info((enum loss_reason)reason[stop])->name;
-}
-
-static uint32_t pseudo_frame(struct making *k, const char *what, uint8_t stop)
-{
-    uint64_t key = UINT64_C(3) << 62 | (uint64_t)(what[1] == 'n') << 8 | stop;
-    bool is_new;
-    uint32_t i = index_of(&k->by_user, key, k->frame.n, &is_new);
-
-    if (!is_new)
-        return i;
-    buf_reset(&k->name);
-    buf_printf(&k->name, "%s%.*s]", what, STR_ARG(stop_name(stop)));
-    return frame_new(k, FRAME_OTHER, buf_view(&k->name), 0, 0);
-}
-
-/* Root first: what is missing, user part, kernel part. */
-static uint32_t stack_node(struct making *k, const struct stackagg_window *w,
-                           const struct stackagg_row *r)
-{
-    const uint64_t *words = w->word ? w->word + r->word : NULL; /* none in a window of bare rows */
-    uint32_t node = 0;
-
-    assert(words || (r->nk == 0 && r->nu == 0));
-    if (r->stop != SA_S_END && r->stop != SA_S_KTHREAD) {
-        bool none = r->nk == 0 && r->nu == 0;
-
-        node = node_of(k, 0, pseudo_frame(k, none ? "[no stack: " : "[truncated: ", r->stop));
-    }
-    for (uint32_t i = (uint32_t)r->nk + r->nu; i-- > r->nk;) {
-        if ((words[i] & SA_W_TAG) == SA_W_NATIVE || (words[i] & SA_W_TAG) == SA_W_RAW)
-            node = node_of(k, node, user_frame(k, words[i]));
-    }
-    for (uint32_t i = r->nk; i-- > 0;)
-        node = node_of(k, node, kernel_frame(k, words[i]));
-    return node;
+    return making_str(k, str_c(s));
 }
 
 /* ---- who ----------------------------------------------------------------------------------- */
@@ -272,8 +62,8 @@ static struct batch_labels pairs_of(struct making *k, const struct label *l, uin
     uint32_t *pair = arena_array(&k->arena, uint32_t, (size_t)(n ? n : 1) * 2);
 
     for (size_t i = 0; pair && i < n; i++) {
-        pair[2 * i] = intern(k, l[i].name);
-        pair[2 * i + 1] = intern(k, l[i].value);
+        pair[2 * i] = making_str(k, l[i].name);
+        pair[2 * i + 1] = making_str(k, l[i].value);
     }
     return (struct batch_labels){pair ? n : 0, pair};
 }
@@ -282,7 +72,7 @@ static uint32_t labels_index(struct making *k, struct batch_labels l)
 {
     uint64_t key = l.n ? hash_bytes(l.pair, 2 * (size_t)l.n * sizeof *l.pair) : 1;
     bool is_new;
-    uint32_t i = index_of(&k->by_labels, key, k->labels.n, &is_new);
+    uint32_t i = making_index(&k->by_labels, key, k->labels.n, &is_new);
 
     if (is_new)
         *vec_push(&k->labels) = l;
@@ -299,18 +89,18 @@ static uint32_t target_of(struct making *k, const struct stackagg_who *who)
 {
     uint64_t key = target_id(&who->key) ^ (who->key.start.v ? 0 : hash_mix(who->host_pid));
     bool is_new;
-    uint32_t i = index_of(&k->by_target, key, k->target.n, &is_new);
+    uint32_t i = making_index(&k->by_target, key, k->target.n, &is_new);
     struct batch_target *t;
 
     if (is_new)
         (void)vec_push(&k->target);
     struct batch_target made = {.key = who->key,
                                 .host_pid = who->host_pid,
-                                .exe = intern(k, who->exe),
-                                .cmdline = intern(k, who->cmdline),
-                                .comm = intern(k, who->comm),
-                                .cgroup = intern(k, who->cgroup),
-                                .container = intern(k, who->container),
+                                .exe = making_str(k, who->exe),
+                                .cmdline = making_str(k, who->cmdline),
+                                .comm = making_str(k, who->comm),
+                                .cgroup = making_str(k, who->cgroup),
+                                .container = making_str(k, who->container),
                                 .env = pairs_of(k, who->env, who->n_env),
                                 .flags = who->flags};
     t = &k->target.v[i];
@@ -353,11 +143,11 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct b
         uint32_t n = c->n++;
 
         c->t[n] = r->t;
-        c->node[n] = stack_node(k, w, r);
+        c->node[n] = making_stack(k, w, r);
         c->target[n] = target[r->who];
         c->labels[n] = labels[r->who];
         c->tid[n] = r->tid;
-        c->thread[n] = intern(k, (struct str){r->comm, strnlen(r->comm, sizeof r->comm)});
+        c->thread[n] = making_str(k, (struct str){r->comm, strnlen(r->comm, sizeof r->comm)});
         c->count[n] = r->count;
         c->value[n] = r->weight;
         if (r->weight != (int64_t)r->count * w->account.period)
@@ -372,7 +162,7 @@ static void add_lost(struct making *k, struct batch_stream *st, struct batch_los
     if (n == 0 && weight == 0)
         return;
     lost[st->n_lost++] =
-        (struct batch_loss){.why = intern(k, loss_info(why)->name), .n = n, .weight = weight};
+        (struct batch_loss){.why = making_str(k, loss_info(why)->name), .n = n, .weight = weight};
     st->expected += n;
 }
 
@@ -591,7 +381,7 @@ static int add_steps(struct making *k, struct err *err)
 
         for (uint32_t s = 0; s < w->n_step; s++)
             r[n++] = (struct step_ref){target_of(k, &w->who[w->step[s].who]),
-                                       intern(k, w->step[s].name), &w->step[s]};
+                                       making_str(k, w->step[s].name), &w->step[s]};
     }
     qsort(r, n, sizeof *r, step_order);
     for (uint32_t i = 0, first = 0; i < n; i++) {
@@ -617,7 +407,7 @@ static void add_events(struct making *k)
 
 static void making_init(struct making *k, struct batchmake *m, const struct batchmake_job *job)
 {
-    *k = (struct making){.m = m, .job = job};
+    *k = (struct making){.m = m, .job = job, .now = mono_now().v};
     arena_init(&k->arena, ARENA_CAP);
     buf_init(&k->name, NAME_CAP);
     (void)vec_push(&k->str);
@@ -631,8 +421,9 @@ static void making_init(struct making *k, struct batchmake *m, const struct batc
 
 static void making_deinit(struct making *k)
 {
-    struct map *maps[] = {&k->by_str,  &k->by_bin,    &k->by_fn,     &k->by_user,  &k->by_kernel,
-                          &k->by_node, &k->by_target, &k->by_serial, &k->by_labels};
+    struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,   &k->by_user,   &k->by_jit,
+                          &k->by_kernel, &k->by_pseudo, &k->by_node, &k->by_target, &k->by_serial,
+                          &k->by_labels};
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         map_deinit(maps[i]);
@@ -642,6 +433,8 @@ static void making_deinit(struct making *k)
     free(k->bin.v);
     free(k->fn.v);
     free(k->frame.v);
+    free(k->chain.v);
+    free(k->link.v);
     free(k->node.v);
     free(k->target.v);
     free(k->labels.v);
@@ -753,6 +546,16 @@ struct names *batchmake_names(struct batchmake *m)
     return m->names;
 }
 
+struct jits *batchmake_jits(struct batchmake *m)
+{
+    return m->jits;
+}
+
+struct lines *batchmake_lines(struct batchmake *m)
+{
+    return m->lines;
+}
+
 struct batchmake *batchmake_new(const struct batchmake_conf *c)
 {
     struct batchmake *m = xcalloc(1, sizeof *m);
@@ -760,6 +563,12 @@ struct batchmake *batchmake_new(const struct batchmake_conf *c)
 
     m->conf = *c;
     m->names = names_new(&c->names);
+    m->jits = jits_new(c->names.proc, false);
+    if (lines_start(&c->lines, &m->lines, NULL) < 0) { /* no thread: without lines */
+        const struct lines_conf off = {.mode = LINES_OFF};
+
+        (void)lines_start(&off, &m->lines, NULL);
+    }
     buf_init(&text, 4096);
     buf_str(&text, c->hostname);
     buf_chr(&text, '\0');
@@ -777,6 +586,8 @@ struct batchmake *batchmake_free(struct batchmake *m)
     if (!m)
         return NULL;
     names_free(m->names);
+    jits_free(m->jits);
+    lines_stop(m->lines);
     free(m->hostname);
     free(m->version);
     free(m);

@@ -4,6 +4,8 @@
 #include <stdint.h>
 
 #include "agent/batchfold.h"
+#include "agent/jits.h"
+#include "agent/lines.h"
 #include "agent/names.h"
 #include "agent/stackagg.h"
 #include "base/buf.h"
@@ -22,6 +24,7 @@ struct batchmake_conf {
     struct str hostname, version; /* copied */
     struct str labels;            /* of every batch, "k=v,k=v"; borrowed for ever */
     struct names_conf names;
+    struct lines_conf lines;
 };
 
 struct batchmake_metric {
@@ -83,3 +86,5 @@ struct batchmake *batchmake_free(struct batchmake *m); /* NULL is a no-op; retur
 
 /* Between batches, and for counters. */
 struct names *batchmake_names(struct batchmake *m);
+struct jits *batchmake_jits(struct batchmake *m);
+struct lines *batchmake_lines(struct batchmake *m);

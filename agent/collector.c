@@ -29,6 +29,7 @@
 #define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
 #define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
 #define FIRST_NS   (400 * NS_PER_MS)
+#define JIT_TELL_NS (20 * NS_PER_S)
 #define CUT_ROWS   (UINT32_C(1) << 18)
 #define CUT_WORDS  (UINT64_C(6) << 20) /* about 8 MiB on the wire */
 
@@ -39,16 +40,29 @@ static void on_perfmap(void *ctx, const struct perfmap_event *e)
     proc_event(c->procs, e);
 }
 
+/* While it lives, and now and then, for what is not asked for is forgotten. */
+static void tell_jit(struct collector *c, struct proc *p)
+{
+    if (p->jit_told && c->now - p->jit_told < JIT_TELL_NS)
+        return;
+    p->jit_told = c->now;
+    batcher_see_jit(
+        c->conf.batcher,
+        &(struct jits_target){.serial = p->serial, .host_pid = p->tgid, .pid = p->key.pid});
+}
+
 static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 {
     struct collector *c = ctx;
     struct proc *p = proc_find_at(c->procs, ev->tgid, (int64_t)ev->t_ns, c->now);
 
+    bool anonymous;
+
     if (p && p->dropped)
         return false;
     if (p)
         proc_seen(c->procs, p, ev->cgroup_id);
-    stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
+    anonymous = stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
     c->stats.samples++;
     c->stats.weight += (int64_t)ev->weight_ns;
     c->stats.kstack_err += (ev->flags & SA_F_KSTACK_ERR) != 0;
@@ -56,6 +70,8 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     if (!p)
         return true;
     p->profiled_ns += (int64_t)ev->weight_ns;
+    if (anonymous)
+        tell_jit(c, p);
     if (ev->stop == SA_S_NOMAP)
         proc_missed(c->procs, p, c->now);
     return true;

@@ -65,7 +65,7 @@ struct figure {
     const char *why; /* label; NULL: none */
 };
 
-#define MAX_FIGURES 128
+#define MAX_FIGURES 192
 
 struct figures {
     struct figure v[MAX_FIGURES];
@@ -163,6 +163,44 @@ static void put_procs(struct figures *f, const struct collector *c)
     put(f, "agent_build_queue_full", "count", true, t.queue_full);
 }
 
+static void put_symbols(struct figures *f, const struct batcher_stats *b)
+{
+    static const char *const debug[DEBUGFILE_N] = {
+        "agent_debug_files",    "agent_debug_other_build_id", "agent_debug_bad_crc",
+        "agent_debug_bad_link", "agent_debug_bad_file",       "agent_debug_too_big"};
+    static const char *const lines[DWARFLINE_FAIL_N] = {
+        "agent_lines_ok",     "agent_lines_no_dwarf", "agent_lines_too_big",
+        "agent_lines_no_alt", "agent_lines_bad",      "agent_lines_steps"};
+    static const char *const jit[JITS_N] = {"agent_jit_none", "agent_jit_link", "agent_jit_no_file",
+                                            "agent_jit_owner", "agent_jit_failed"};
+
+    put(f, "agent_symbols_failed", "count", true, b->names.failed);
+    put(f, "agent_symbols_evicted", "count", true, b->names.evicted);
+    put(f, "agent_symbols_mini", "count", true, b->names.mini);
+    put(f, "agent_symbols_mini_failed", "count", true, b->names.mini_failed);
+    for (unsigned i = 0; i < DEBUGFILE_N; i++)
+        put(f, debug[i], "count", true, b->names.debug_found[i]);
+    put(f, "agent_lines_asked", "count", true, b->lines.asked);
+    put(f, "agent_lines_found", "count", true, b->lines.found);
+    put(f, "agent_lines_inlined", "count", true, b->lines.inlined);
+    put(f, "agent_lines_waiting", "count", false, b->lines.waiting);
+    put(f, "agent_lines_dropped", "count", true, b->lines.dropped);
+    put(f, "agent_lines_bytes", "bytes", false, b->lines.bytes);
+    put(f, "agent_lines_cpu", "nanoseconds", true, b->lines.cpu_ns);
+    for (unsigned i = 0; i < DWARFLINE_FAIL_N; i++)
+        put(f, lines[i], "count", true, b->lines.fail[i]);
+    put(f, "agent_jit_maps", "count", false, b->jits.maps);
+    put(f, "agent_jit_entries", "count", false, b->jits.entries);
+    put(f, "agent_jit_bytes", "bytes", false, b->jits.bytes);
+    put(f, "agent_jit_reads", "count", true, b->jits.reads);
+    put(f, "agent_jit_bad_lines", "count", true, b->jits.bad_lines);
+    put(f, "agent_jit_cut", "count", true, b->jits.cut);
+    put(f, "agent_jit_resolved", "count", true, b->jits.resolved);
+    put(f, "agent_jit_unresolved", "count", true, b->jits.unresolved);
+    for (unsigned i = 0; i < JITS_N; i++)
+        put(f, jit[i], "count", true, b->jits.refused[i]);
+}
+
 static void put_sender(struct figures *f, const struct collector *c)
 {
     static const char *const drop[SPOOL_DROP_N] = {
@@ -184,6 +222,7 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_symbol_bytes", "bytes", false, b.names.bytes);
     put(f, "agent_symbol_tables", "count", false, b.names.tables);
     put(f, "agent_kernel_symbols", "count", false, b.kernel_symbols);
+    put_symbols(f, &b);
     spool_get_stats(c->conf.spool, &s);
     put(f, "agent_batches_produced", "count", true, s.produced);
     put(f, "agent_batches_inherited", "count", true, s.inherited);

@@ -29,6 +29,8 @@ const struct conf_opt agent_opts[] = {
 
     {"symbols", "cache", CONF_SIZE, AT(symbols_cache), "64MiB", M(1), G(4),
      "memory for symbol tables and names"},
+    {"symbols", "lines", CONF_STR, AT(lines), "hot", 0, 0,
+     "source lines and inlined functions: off, hot (of what a target spends its time in) or all"},
     {"symbols", "debuginfo_dirs", CONF_STR, AT(debuginfo_dirs), "/usr/lib/debug", 0, 0,
      "folders of debug files, by build id or debug link, separated by :; empty: none"},
 

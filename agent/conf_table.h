@@ -17,7 +17,7 @@ struct agent_conf {
     uint64_t ring_bytes;
     int64_t batch_interval_ns;
     uint64_t symbols_cache;
-    char *debuginfo_dirs;
+    char *debuginfo_dirs, *lines;
     uint64_t table_budget;
     bool fallback_fp;
     char *cmdline, *label_env, *label_static;

@@ -215,8 +215,8 @@ static int by_link(struct search *s, const struct debugfile_facts *f)
 
     if (!f->has_link || path.n == 0 || path.p[0] != '/')
         return -1;
-    s->proof = (struct debugfile_proof){
-        .id = f->id, .id_len = f->id_len, .with_crc = true, .crc = f->crc};
+    s->proof =
+        (struct debugfile_proof){.id = f->id, .id_len = f->id_len, .with_crc = true, .crc = f->crc};
     fd = try_link(s, STR(""), "/", f->link);
     if (fd < 0)
         fd = try_link(s, STR(""), "/.debug/", f->link);

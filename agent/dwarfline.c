@@ -1,110 +1,480 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * One pass over the units finds those that hold an address, one pass over the functions of each
+ * such unit the function, and only then is walked inside. .debug_aranges is not used: clang writes
+ * none.
+ */
 #include "agent/dwarfline.h"
 
+#include <dwarf.h>
+#include <elf.h>
 #include <elfutils/libdw.h>
-#include <elfutils/libdwelf.h>
-#include <fcntl.h>
-#include <stdio.h>
+#include <libelf.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
+#include "agent/elffile.h"
 #include "base/arena.h"
 
-struct dwarfline {
-    Dwarf *dwarf;
-    int fd;
+#define MAX_DEPTH 256 /* blocks and namespaces inside each other */
+#define MAX_TEXT  4096
+
+struct walk {
+    const struct dwarfline_job *job;
+    struct dwarfline_arrays *out;
+    uint32_t room_frame, room_text;
+    Dwarf *dw;
+    const Elf_Data *programs; /* .debug_line */
+    uint64_t steps, max_steps;
+    /* of the unit at hand */
+    Dwarf_Die cu;
+    bool has_lines;
+    Dwarf_Files *files;
+    size_t n_file;
 };
 
-/* Takes fd. NULL: no compilation unit in it, or another build id than the one asked for. */
-static struct dwarfline *of_fd(int fd, const struct binary *same_id)
+const char *dwarfline_fail_name(enum dwarfline_fail f)
 {
-    struct dwarfline *d;
-    Dwarf *dw = fd >= 0 ? dwarf_begin(fd, DWARF_C_READ) : NULL;
-    Dwarf_CU *cu = NULL;
-    const void *id = NULL;
-    bool ok = dw && dwarf_get_units(dw, NULL, &cu, NULL, NULL, NULL, NULL) == 0;
+    static const char *const name[DWARFLINE_FAIL_N] = {"ok",     "no_dwarf", "too_big",
+                                                       "no_alt", "bad",      "steps"};
 
-    if (ok && same_id) {
-        ssize_t n = dwelf_elf_gnu_build_id(dwarf_getelf(dw), &id);
+    return f < DWARFLINE_FAIL_N ? name[f] : "";
+}
 
-        ok = n == same_id->id_len && memcmp(id, same_id->id_bytes, (size_t)n) == 0;
+static bool step(struct walk *w)
+{
+    return ++w->steps <= w->max_steps;
+}
+
+/* The next entry of the same level. One that lies before this one would be a loop. */
+static bool next_die(struct walk *w, Dwarf_Die *die)
+{
+    Dwarf_Die next;
+
+    if (!step(w) || dwarf_siblingof(die, &next) != 0 || next.addr <= die->addr)
+        return false;
+    *die = next;
+    return true;
+}
+
+static bool first_child(struct walk *w, Dwarf_Die *die, Dwarf_Die *ret)
+{
+    return step(w) && dwarf_child(die, ret) == 0 && ret->addr > die->addr;
+}
+
+/* The first wanted address from lo on. */
+static uint32_t first_addr(const struct walk *w, uint64_t lo)
+{
+    uint32_t a = 0;
+
+    for (uint32_t b = w->job->n; a < b;) {
+        uint32_t mid = a + (b - a) / 2;
+
+        if (w->job->addr[mid] < lo)
+            a = mid + 1;
+        else
+            b = mid;
     }
-    if (!ok) {
-        if (dw)
-            (void)dwarf_end(dw);
-        if (fd >= 0)
-            (void)close(fd);
-        return NULL;
+    return a;
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+static struct dwarfline_text keep(struct walk *w, const char *s)
+{
+    struct dwarfline_arrays *o = w->out;
+    uint32_t n = s ? (uint32_t)strnlen(s, MAX_TEXT + 1) : 0, at = o->text_n;
+
+    if (n == 0 || n > MAX_TEXT || at > UINT32_MAX / 2)
+        return (struct dwarfline_text){};
+    if (at + n > w->room_text) {
+        w->room_text = 2 * (at + n) + 4096;
+        o->text = xrealloc(o->text, w->room_text);
     }
-    d = xcalloc(1, sizeof *d);
-    *d = (struct dwarfline){dw, fd};
-    return d;
+    memcpy(o->text + at, s, n);
+    o->text_n = at + n;
+    return (struct dwarfline_text){at, n};
 }
 
-static int open_debug_file(const struct binary *b, const char *debug_dir)
+static const char *name_of(Dwarf_Die *die)
 {
-    char path[4096], hex[130] = "";
+    Dwarf_Attribute attr;
+    const char *s = NULL;
 
-    if (!debug_dir[0] || b->id_kind != BIN_ID_GNU || b->id_len < 2)
-        return -1;
-    for (unsigned i = 0; i < b->id_len; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", b->id_bytes[i]);
-    (void)snprintf(path, sizeof path, "%.2048s/.build-id/%.2s/%s.debug", debug_dir, hex, hex + 2);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    if (dwarf_attr_integrate(die, DW_AT_linkage_name, &attr) ||
+        dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attr))
+        s = dwarf_formstring(&attr);
+    return s ? s : dwarf_diename(die);
 }
 
-struct dwarfline *dwarfline_open(const struct binary *b, const char *debug_dir)
+static uint64_t number_of(Dwarf_Die *die, unsigned name, bool integrate)
 {
-    char path[64];
-    struct dwarfline *d;
+    Dwarf_Attribute attr;
+    Dwarf_Word v;
+    bool has = integrate ? dwarf_attr_integrate(die, name, &attr) : dwarf_attr(die, name, &attr);
 
-    if (b->fd < 0 || !b->is_elf)
-        return NULL;
-    /* a descriptor of its own: libdw moves the file position */
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", b->fd);
-    d = of_fd(open(path, O_RDONLY | O_CLOEXEC), NULL);
-    return d ? d : of_fd(open_debug_file(b, debug_dir), b);
+    return has && dwarf_formudata(&attr, &v) == 0 && v <= UINT32_MAX ? v : 0;
 }
 
-struct dwarfline *dwarfline_close(struct dwarfline *d)
+static const char *file_of(const struct walk *w, uint64_t number)
 {
-    if (!d)
-        return NULL;
-    (void)dwarf_end(d->dwarf);
-    (void)close(d->fd);
-    free(d);
-    return NULL;
+    return w->files && number < w->n_file ? dwarf_filesrc(w->files, number, NULL, NULL) : NULL;
 }
 
-/* The unit that holds addr: by .debug_aranges, which not every compiler writes, else by asking each
- * one. */
-static bool unit_of(Dwarf *dw, uint64_t addr, Dwarf_Die *ret)
+/* The place in the source that the line program has for an address. */
+static void place_of(struct walk *w, uint64_t addr, const char **ret_file, uint32_t *ret_line)
 {
-    Dwarf_CU *cu = NULL;
+    Dwarf_Line *line = w->has_lines ? dwarf_getsrc_die(&w->cu, addr) : NULL;
+    int n = 0;
 
-    if (dwarf_addrdie(dw, addr, ret))
-        return true;
-    while (dwarf_get_units(dw, cu, &cu, NULL, NULL, ret, NULL) == 0)
-        if (dwarf_haspc(ret, addr) > 0)
-            return true;
+    *ret_file = line ? dwarf_linesrc(line, NULL, NULL) : NULL;
+    *ret_line = line && dwarf_lineno(line, &n) == 0 && n > 0 ? (uint32_t)n : 0;
+}
+
+static struct dwarfline_frame *push_frame(struct walk *w)
+{
+    struct dwarfline_arrays *o = w->out;
+
+    if (o->n_frame == w->room_frame) {
+        w->room_frame = w->room_frame ? 2 * w->room_frame : 256;
+        o->frame = xrealloc(o->frame, w->room_frame * sizeof *o->frame);
+    }
+    o->frame[o->n_frame] = (struct dwarfline_frame){};
+    return &o->frame[o->n_frame++];
+}
+
+/* chain[0] the function or NULL, then what is inlined, outermost first. */
+static void emit(struct walk *w, uint32_t i, Dwarf_Die *chain, uint32_t n)
+{
+    w->out->found[i] = (struct dwarfline_found){w->out->n_frame, n ? n : 1};
+    for (uint32_t k = 0; k < n || k == 0; k++) {
+        struct dwarfline_frame *f = push_frame(w);
+        const char *file, *decl;
+        uint32_t start;
+
+        if (k + 1 < n) { /* where the next one was called from */
+            file = file_of(w, number_of(&chain[k + 1], DW_AT_call_file, false));
+            f->line = (uint32_t)number_of(&chain[k + 1], DW_AT_call_line, false);
+        } else {
+            place_of(w, w->job->addr[i], &file, &f->line);
+        }
+        f->file = keep(w, file);
+        f->inlined = k > 0;
+        if (n == 0)
+            break;
+        f->name = keep(w, name_of(&chain[k]));
+        decl = file_of(w, number_of(&chain[k], DW_AT_decl_file, true));
+        start = (uint32_t)number_of(&chain[k], DW_AT_decl_line, true);
+        if (decl && file && strcmp(decl, file) == 0)
+            f->start_line = start;
+    }
+}
+
+/* ---- inside a function --------------------------------------------------------------------- */
+
+static bool has_ranges(Dwarf_Die *die)
+{
+    return dwarf_hasattr(die, DW_AT_ranges) || dwarf_hasattr(die, DW_AT_low_pc);
+}
+
+/* What was inlined at addr, from chain[1] on; n frames so far. */
+static uint32_t walk_inlines(struct walk *w, Dwarf_Die *in, uint64_t addr, Dwarf_Die *chain,
+                             uint32_t n, unsigned depth)
+{
+    Dwarf_Die die;
+
+    if (depth >= MAX_DEPTH || n > DWARFLINE_MAX_INLINES || !first_child(w, in, &die))
+        return n;
+    do {
+        int tag = dwarf_tag(&die);
+        bool inlined = tag == DW_TAG_inlined_subroutine;
+        uint32_t found;
+
+        if (!inlined && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
+            tag != DW_TAG_catch_block)
+            continue;
+        if (dwarf_haspc(&die, addr) == 1) {
+            if (inlined)
+                chain[n++] = die;
+            return walk_inlines(w, &die, addr, chain, n, depth + 1);
+        }
+        if (inlined || has_ranges(&die))
+            continue;
+        found =
+            walk_inlines(w, &die, addr, chain, n, depth + 1); /* a block without code of its own */
+        if (found > n)
+            return found;
+    } while (next_die(w, &die));
+    return n;
+}
+
+static void in_function(struct walk *w, Dwarf_Die *fn)
+{
+    Dwarf_Die chain[DWARFLINE_MAX_INLINES + 2];
+    Dwarf_Addr base, lo, hi;
+    ptrdiff_t at = 0;
+
+    while ((at = dwarf_ranges(fn, at, &base, &lo, &hi)) > 0 && step(w)) {
+        for (uint32_t i = first_addr(w, lo); i < w->job->n && w->job->addr[i] < hi; i++) {
+            if (w->out->found[i].n)
+                continue;
+            chain[0] = *fn;
+            emit(w, i, chain, walk_inlines(w, fn, w->job->addr[i], chain, 1, 0));
+        }
+    }
+}
+
+/* Functions of a unit: its children, and those of namespaces, modules and classes. */
+static void walk_functions(struct walk *w, Dwarf_Die *in, unsigned depth)
+{
+    Dwarf_Die die;
+
+    if (depth >= MAX_DEPTH || !first_child(w, in, &die))
+        return;
+    do {
+        switch (dwarf_tag(&die)) {
+        case DW_TAG_subprogram:
+            if (has_ranges(&die))
+                in_function(w, &die);
+            break;
+        case DW_TAG_namespace:
+        case DW_TAG_module:
+        case DW_TAG_class_type:
+        case DW_TAG_structure_type:
+            walk_functions(w, &die, depth + 1);
+            break;
+        default:
+            break;
+        }
+    } while (next_die(w, &die));
+}
+
+/* ---- units --------------------------------------------------------------------------------- */
+
+/* Decoding a line program takes some 100 bytes per row, a row one byte at least. */
+static bool program_fits(const struct walk *w)
+{
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): sheds const, as libdw wants it
+    Dwarf_Die *cu = (Dwarf_Die *)(uintptr_t)&w->cu;
+    const Elf_Data *d = w->programs;
+    Dwarf_Attribute attr;
+    Dwarf_Word at;
+    uint64_t size = 0;
+    uint32_t word;
+
+    if (!d || !dwarf_attr(cu, DW_AT_stmt_list, &attr) || dwarf_formudata(&attr, &at) != 0 ||
+        d->d_size < 12 || at > d->d_size - 12)
+        return false;
+    memcpy(&word, (const char *)d->d_buf + at, sizeof word);
+    size = word;
+    if (word == UINT32_MAX)
+        memcpy(&size, (const char *)d->d_buf + at + 4, sizeof size);
+    return size <= DWARFLINE_MAX_PROGRAM;
+}
+
+static void in_unit(struct walk *w)
+{
+    Dwarf_Lines *lines;
+    size_t n;
+
+    w->has_lines = program_fits(w) && dwarf_getsrclines(&w->cu, &lines, &n) == 0;
+    w->files = NULL;
+    w->n_file = 0;
+    if (w->has_lines && dwarf_getsrcfiles(&w->cu, &w->files, &w->n_file) != 0)
+        w->files = NULL;
+    walk_functions(w, &w->cu, 0);
+}
+
+/* Is there a wanted address without an answer in the unit? */
+static bool unit_wanted(struct walk *w)
+{
+    Dwarf_Addr base, lo, hi;
+    ptrdiff_t at = 0;
+
+    while ((at = dwarf_ranges(&w->cu, at, &base, &lo, &hi)) > 0 && step(w)) {
+        for (uint32_t i = first_addr(w, lo); i < w->job->n && w->job->addr[i] < hi; i++) {
+            if (!w->out->found[i].n)
+                return true;
+        }
+    }
     return false;
 }
 
-bool dwarfline_find(struct dwarfline *d, uint64_t addr, const char **ret_file, uint32_t *ret_line)
+/* In no function, but in the unit: its line alone. */
+static void rest_of_unit(struct walk *w)
 {
-    Dwarf_Line *line;
-    Dwarf_Die unit;
-    const char *file;
-    int n = 0;
+    Dwarf_Addr base, lo, hi;
+    ptrdiff_t at = 0;
 
-    if (!unit_of(d->dwarf, addr, &unit))
-        return false;
-    line = dwarf_getsrc_die(&unit, addr);
-    file = line ? dwarf_linesrc(line, NULL, NULL) : NULL;
-    if (!file || dwarf_lineno(line, &n) < 0 || n <= 0)
-        return false;
-    *ret_file = file;
-    *ret_line = (uint32_t)n;
-    return true;
+    while (w->has_lines && (at = dwarf_ranges(&w->cu, at, &base, &lo, &hi)) > 0 && step(w)) {
+        for (uint32_t i = first_addr(w, lo); i < w->job->n && w->job->addr[i] < hi; i++) {
+            if (!w->out->found[i].n)
+                emit(w, i, NULL, 0);
+        }
+    }
+}
+
+static void walk_units(struct walk *w)
+{
+    Dwarf_Off at = 0, next;
+    size_t header;
+    Dwarf_Half version;
+
+    while (dwarf_next_unit(w->dw, at, &next, &header, &version, NULL, NULL, NULL, NULL, NULL) ==
+               0 &&
+           next > at && step(w)) {
+        if (dwarf_offdie(w->dw, at + header, &w->cu) && unit_wanted(w)) {
+            in_unit(w);
+            rest_of_unit(w);
+        }
+        at = next;
+    }
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static const Elf_Data *programs_of(Dwarf *dw)
+{
+    Elf *elf = dwarf_getelf(dw);
+    size_t names;
+
+    if (elf_getshdrstrndx(elf, &names) != 0)
+        return NULL;
+    for (Elf_Scn *s = NULL; (s = elf_nextscn(elf, s));) {
+        const Elf64_Shdr *h = elf64_getshdr(s);
+        const char *name = h ? elf_strptr(elf, names, h->sh_name) : NULL;
+
+        if (name && (strcmp(name, ".debug_line") == 0 || strcmp(name, ".zdebug_line") == 0))
+            return elf_rawdata(s, NULL);
+    }
+    return NULL;
+}
+
+/* What a section takes when it is inflated: what its header says, for libelf believes that too. */
+static uint64_t inflated_size(const struct elffile *f, const struct elffile_section *s, bool old)
+{
+    uint8_t old_head[12];
+    Elf64_Chdr head;
+    uint64_t size = 0;
+
+    if (s->flags & SHF_COMPRESSED) {
+        if (elffile_read(f, &head, sizeof head, s->offset, NULL) < 0)
+            return UINT64_MAX;
+        return head.ch_size;
+    }
+    if (!old)
+        return s->size;
+    if (elffile_read(f, old_head, sizeof old_head, s->offset, NULL) < 0)
+        return UINT64_MAX;
+    for (unsigned i = 4; i < 12; i++) /* "ZLIB", then big-endian */
+        size = size << 8 | old_head[i];
+    return size;
+}
+
+/* The sections that libdw will read. */
+static enum dwarfline_fail measure(const struct elffile *f, uint64_t max, bool *ret_alt)
+{
+    uint64_t sum = 0;
+    bool info = false;
+
+    if (f->type != ET_EXEC && f->type != ET_DYN)
+        return DWARFLINE_BAD;
+    *ret_alt = false;
+    for (uint32_t i = 1; i < f->n_section; i++) {
+        const struct elffile_section *s = &f->section[i];
+        const char *name = s->name < f->n_names ? f->names + s->name : "";
+        bool old = strncmp(name, ".zdebug_", 8) == 0;
+        uint64_t size;
+
+        *ret_alt |= strcmp(name, ".gnu_debugaltlink") == 0;
+        if ((!old && strncmp(name, ".debug_", 7) != 0) || s->type == SHT_NOBITS || s->size == 0)
+            continue;
+        size = inflated_size(f, s, old);
+        if (size > max || (sum += size) > max)
+            return DWARFLINE_TOO_BIG;
+        info |= strcmp(strchr(name, '_'), "_info") == 0;
+    }
+    return info ? DWARFLINE_OK : DWARFLINE_NO_DWARF;
+}
+
+struct file {
+    Elf *elf;
+    Dwarf *dw;
+};
+
+static void file_close(struct file *f)
+{
+    if (f->dw)
+        dwarf_end(f->dw);
+    if (f->elf)
+        elf_end(f->elf);
+}
+
+/* ELF_C_READ: libelf reads with pread what it needs, and maps nothing. */
+static enum dwarfline_fail file_open(int fd, uint64_t max, bool *ret_alt, struct file *ret)
+{
+    enum dwarfline_fail why = DWARFLINE_BAD;
+    struct elffile f = {};
+    struct stat st;
+
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        elffile_open(&f, elffile_pread, &fd, (uint64_t)st.st_size, NULL) == 0 &&
+        elffile_sections(&f, NULL) == 0)
+        why = measure(&f, max, ret_alt);
+    elffile_close(&f);
+    if (why != DWARFLINE_OK)
+        return why;
+    (void)elf_version(EV_CURRENT);
+    ret->elf = elf_begin(fd, ELF_C_READ, NULL);
+    ret->dw = ret->elf ? dwarf_begin_elf(ret->elf, DWARF_C_READ, NULL) : NULL;
+    return ret->dw ? DWARFLINE_OK : DWARFLINE_BAD;
+}
+
+/* A file of debug info that main shares with others. Without it libdw would open by itself what
+ * main names. */
+static enum dwarfline_fail open_alt(const struct dwarfline_job *job, uint64_t max, Dwarf *main,
+                                    struct file *ret)
+{
+    bool further = false;
+
+    if (job->alt_fd < 0 || file_open(job->alt_fd, max, &further, ret) != DWARFLINE_OK || further)
+        return DWARFLINE_NO_ALT;
+    dwarf_setalt(main, ret->dw);
+    return DWARFLINE_OK;
+}
+
+enum dwarfline_fail dwarfline_read(const struct dwarfline_job *job, struct dwarfline_arrays *ret)
+{
+    uint64_t max = job->max_bytes ? job->max_bytes : DWARFLINE_MAX_BYTES;
+    struct file main = {}, alt = {};
+    struct walk w = {.job = job, .out = ret};
+    bool needs_alt = false;
+    enum dwarfline_fail why;
+
+    *ret = (struct dwarfline_arrays){};
+    ret->found = xcalloc(job->n ? job->n : 1, sizeof *ret->found);
+    w.max_steps = job->max_steps ? job->max_steps : DWARFLINE_MAX_STEPS;
+    why = file_open(job->fd, max, &needs_alt, &main);
+    if (why == DWARFLINE_OK && needs_alt)
+        why = open_alt(job, max, main.dw, &alt);
+    if (why == DWARFLINE_OK) {
+        w.dw = main.dw;
+        w.programs = programs_of(main.dw);
+        walk_units(&w);
+        if (w.steps > w.max_steps)
+            why = DWARFLINE_STEPS;
+    }
+    file_close(&main);
+    file_close(&alt);
+    ret->steps = w.steps;
+    return why;
+}
+
+void dwarfline_deinit(struct dwarfline_arrays *a)
+{
+    free(a->frame);
+    free(a->found);
+    free(a->text);
+    *a = (struct dwarfline_arrays){};
 }

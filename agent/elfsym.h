@@ -33,9 +33,10 @@ struct elfsym_file {
 };
 
 struct elfsym_job {
-    const struct elfsym_file *main, *debug; /* debug: proved to belong to main (debugfile.h), or NULL
-                                             */
-    uint32_t max_symbols;                   /* 0: ELFSYM_MAX_SYMBOLS */
+    const struct elfsym_file *main,
+        *debug;           /* debug: proved to belong to main (debugfile.h), or NULL
+                           */
+    uint32_t max_symbols; /* 0: ELFSYM_MAX_SYMBOLS */
 };
 
 enum elfsym_table {

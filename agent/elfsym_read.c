@@ -55,8 +55,8 @@ static bool wanted(const struct elffile *f, const Elf64_Sym *y)
 }
 
 /* One symbol table; its names become name table t. */
-static int load_table(struct loader *l, const struct elffile *f, uint32_t type,
-                      enum elfsym_table t, struct err *err)
+static int load_table(struct loader *l, const struct elffile *f, uint32_t type, enum elfsym_table t,
+                      struct err *err)
 {
     const struct elffile_section *sec = NULL, *str;
     Elf64_Sym *batch;
@@ -325,8 +325,8 @@ static void compact(struct loader *l)
             size = end > raw[i].addr ? end - raw[i].addr : 0;
         }
         s->sym[i] = (struct elfsym_sym){.addr = raw[i].addr,
-                                 .size = size < UINT32_MAX ? (uint32_t)size : UINT32_MAX,
-                                 .name = raw[i].name};
+                                        .size = size < UINT32_MAX ? (uint32_t)size : UINT32_MAX,
+                                        .name = raw[i].name};
     }
     s->n = kept;
 }

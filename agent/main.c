@@ -180,6 +180,7 @@ static int set_who(struct err *err)
 static int settings_read(struct err *err)
 {
     struct conf c;
+    enum lines_mode mode;
     const char *m;
 
     args.conf.rules = rules_new();
@@ -193,6 +194,9 @@ static int settings_read(struct err *err)
     m = args.conf.cmdline;
     if (strcmp(m, "masked") != 0 && strcmp(m, "exe") != 0 && strcmp(m, "off") != 0)
         return err_set(err, -EINVAL, "labels.cmdline = %.40s: must be masked, exe or off", m);
+    if (!lines_mode_of(args.conf.lines, &mode))
+        return err_set(err, -EINVAL, "symbols.lines = %.40s: must be off, hot or all",
+                       args.conf.lines);
     if (args.conf.ring_bytes & (args.conf.ring_bytes - 1))
         return err_set(err, -EINVAL, "cpu.ring = %llu bytes: must be a power of two",
                        (unsigned long long)args.conf.ring_bytes);
@@ -293,8 +297,11 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
                                 .names = {.cache = c->symbols_cache,
                                           .debug_dirs = c->debuginfo_dirs,
                                           .proc = "/proc",
-                                          .sys = "/sys"}};
+                                          .sys = "/sys"},
+                                .lines = {.debug_dirs = c->debuginfo_dirs,
+                                          .cache = c->symbols_cache / 4}};
 
+    (void)lines_mode_of(c->lines, &bc.lines.mode); /* checked with the settings */
     memcpy(bc.agent, r->ids.agent, 16);
     memcpy(bc.boot, r->ids.boot, 16);
     if (c->token_file[0]) {

@@ -26,7 +26,7 @@ struct names_stats {
     uint64_t tables, opened, evicted, failed; /* symbol tables: held now, ever */
     uint64_t bytes;
     uint64_t resolved, unresolved; /* addresses asked for */
-    uint64_t debug_files, mini; /* tables with names from a debug file, from mini debug info */
+    uint64_t debug_files, mini;    /* tables with names from a debug file, from mini debug info */
     uint64_t mini_failed;
     uint64_t debug_found[DEBUGFILE_N]; /* files looked at, by what was found */
 };

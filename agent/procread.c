@@ -205,6 +205,39 @@ out:
     return r;
 }
 
+/* "Uid: 1000 1000 1000 1000": real, effective, saved, of files. */
+static bool parse_uids(struct str status, uint32_t ret[static 2])
+{
+    struct str line;
+
+    while (next_line(&status, &line)) {
+        uint64_t v[2];
+
+        if (!str_starts(line, STR("Uid:")))
+            continue;
+        line = str_from(line, 4);
+        if (!str_u64(next_word(&line), &v[0]) || !str_u64(next_word(&line), &v[1]))
+            return false;
+        ret[0] = (uint32_t)v[0];
+        ret[1] = (uint32_t)v[1];
+        return true;
+    }
+    return false;
+}
+
+bool procread_uids(const char *proc, uint32_t pid, uint32_t ret[static 2])
+{
+    char dir[64];
+    struct buf b;
+    bool ok;
+
+    pid_dir(dir, proc, pid);
+    buf_init(&b, 65536);
+    ok = procfile_read(dir, "status", &b, NULL) == 0 && parse_uids(buf_view(&b), ret);
+    buf_deinit(&b);
+    return ok;
+}
+
 static void read_env(const char *dir, const struct environ_want *want, struct buf *b,
                      struct arena *a, struct procread_facts *f)
 {

@@ -77,6 +77,9 @@ struct procread_identity {
 [[nodiscard]] int procread_identity(const char *proc, uint32_t pid, struct procread_identity *ret,
                                     struct err *err);
 
+/* Its real and effective user; false if it is gone. */
+bool procread_uids(const char *proc, uint32_t pid, uint32_t ret[static 2]);
+
 /* The service a process belongs to: STRATA_SERVICE, systemd unit, Python script or module, exe
  * name; "kernel" for kernel threads. A part of the inputs, or static. */
 struct procread_who {

@@ -238,7 +238,7 @@ static void put_without_stack(struct stackagg *a, struct stackagg_row *r)
         abort(); /* no memory for 100 bytes: as xmalloc */
 }
 
-void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
+bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16])
 {
     uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
@@ -251,16 +251,20 @@ void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
                              .stop = ev->stop < SA_S_N ? ev->stop : (uint8_t)SA_S_INVALID,
                              .count = 1,
                              .weight = (int64_t)ev->weight_ns};
+    bool anon = false;
 
     memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));
     if (n > sizeof words / sizeof *words) {
         put_without_stack(a, &r);
-        return;
+        return false;
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         words[i] = i < ev->nk ? ev->w[i] : settle_word(ev->w[i], p);
+        anon |= i >= ev->nk && stackagg_anonymous(words[i]);
+    }
     if (!put(a, &r, words, STACKAGG_ROWS))
         put_without_stack(a, &r);
+    return anon;
 }
 
 void stackagg_add_step(struct stackagg *a, const struct stackagg_step *s, const struct proc *p)

@@ -24,6 +24,11 @@
 /* A raw word (SA_W_RAW) whose address lies in anonymous executable memory. */
 #define STACKAGG_W_ANON (UINT64_C(1) << 61)
 
+static inline bool stackagg_anonymous(uint64_t w)
+{
+    return w >> 48 == (SA_W_RAW | STACKAGG_W_ANON) >> 48; /* not SA_W_VSYS */
+}
+
 /* Ends of stacks beyond enum sa_stop. */
 enum {
     STACKAGG_TABLE_FULL = SA_S_N
@@ -81,8 +86,8 @@ struct stackagg *stackagg_new(void);
 struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns NULL */
 
 /* One record of process p (NULL: unknown). Raw addresses are looked up in its mappings. host: for
- * the key of an unknown process. */
-void stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
+ * the key of an unknown process. Returns whether code in anonymous memory is on the stack. */
+bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16]);
 
 /* A step of p; texts and labels are copied, who is set here. */

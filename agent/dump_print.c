@@ -5,41 +5,48 @@
 #include <stdlib.h>
 
 #include "agent/dump.h"
-#include "agent/dwarfline.h"
+#include "agent/lines.h"
 #include "agent/names.h"
 #include "agent/threads.h"
 #include "base/arena.h"
 #include "base/json_out.h"
-#include "base/map.h"
 #include "base/time.h"
 
-#define DEBUG_DIR  "/usr/lib/debug"
+#define DEBUG_DIRS "/usr/lib/debug"
+#define LINES_NS   (20 * NS_PER_S)
 #define NAME_BYTES (UINT64_C(256) << 20)
 
 struct printer {
     struct names *names;
-    struct map lines; /* binary id -> struct dwarfline *, 0: none */
+    struct lines *lines;
+    struct arena texts; /* of lines */
     struct buf name;
 };
 
-static void printer_init(struct printer *p)
+/* Lines of all frames are asked for at once: each file is then read once. */
+static void printer_init(struct printer *p, const struct dump *d)
 {
     const struct names_conf nc = {
-        .cache = NAME_BYTES, .debug_dir = DEBUG_DIR, .proc = "/proc", .sys = "/sys"};
+        .cache = NAME_BYTES, .debug_dirs = DEBUG_DIRS, .proc = "/proc", .sys = "/sys"};
+    const struct lines_conf lc = {
+        .mode = LINES_ALL, .debug_dirs = DEBUG_DIRS, .cache = NAME_BYTES, .no_budget = true};
 
     p->names = names_new(&nc);
-    map_init(&p->lines, 0);
+    arena_init(&p->texts, NAME_BYTES);
     buf_init(&p->name, 1 << 20);
+    p->lines = NULL;
+    if (lines_start(&lc, &p->lines, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        lines_count(p->lines, d->pid, d->thread[i].word, d->thread[i].n, 1);
+    lines_tick(p->lines, mono_now().v);
+    (void)lines_wait(p->lines, LINES_NS);
 }
 
 static void printer_deinit(struct printer *p)
 {
-    uint32_t pos = 0;
-    uint64_t key, v;
-
-    while (map_next(&p->lines, &pos, &key, &v))
-        (void)dwarfline_close((struct dwarfline *)(uintptr_t)v); // NOLINT: a map value
-    map_deinit(&p->lines);
+    (void)lines_stop(p->lines);
+    arena_deinit(&p->texts);
     buf_deinit(&p->name);
     (void)names_free(p->names);
 }
@@ -53,20 +60,24 @@ struct frame {
     uint32_t line;
 };
 
-static struct dwarfline *lines_of(struct printer *p, const struct binary *b)
+/* What is executed there: the innermost of the functions inlined at it. */
+static void find_line(struct printer *p, uint64_t w, struct frame *ret)
 {
-    uint64_t *slot;
+    struct lines_frame *f = NULL;
+    uint32_t n;
 
-    if (map_at(&p->lines, b->id, &slot) == MAP_ADDED)
-        *slot = (uint64_t)(uintptr_t)dwarfline_open(b, DEBUG_DIR);
-    return (struct dwarfline *)(uintptr_t)*slot; // NOLINT(performance-no-int-to-ptr)
+    arena_reset(&p->texts);
+    n = p->lines ? lines_get(p->lines, w, &p->texts, &f) : 0;
+    if (n == 0 || f[n - 1].line == 0 || f[n - 1].file.n == 0)
+        return;
+    ret->file = f[n - 1].file.p; /* ends with a NUL, as all of an arena */
+    ret->line = f[n - 1].line;
 }
 
 /* false: a marker, no frame. The texts live until the next call. */
 static bool frame_of(struct printer *p, uint64_t w, struct frame *ret)
 {
     struct binary *b;
-    struct dwarfline *d;
 
     *ret = (struct frame){};
     buf_reset(&p->name);
@@ -84,9 +95,7 @@ static bool frame_of(struct printer *p, uint64_t w, struct frame *ret)
         ret->known = names_native(p->names, b, ret->addr, &p->name);
         ret->binary = b->path; /* held by the process's mappings, too */
         ret->deleted = b->deleted;
-        d = lines_of(p, b);
-        if (d && !dwarfline_find(d, ret->addr, &ret->file, &ret->line))
-            ret->file = NULL;
+        find_line(p, w, ret);
         (void)binary_unref(b);
     }
     ret->function = buf_view(&p->name);
@@ -191,7 +200,7 @@ void dump_print(const struct dump *d, bool native, struct buf *out)
     struct printer p;
     uint32_t alive = 0;
 
-    printer_init(&p);
+    printer_init(&p, d);
     for (uint32_t i = 0; i < d->n_thread; i++)
         alive += d->thread[i].state != DUMP_ENDED;
     buf_printf(out, "Process %u: ", d->pid);
@@ -269,7 +278,7 @@ void dump_json(const struct dump *d, bool native, struct buf *out)
     struct printer p;
     struct json_out j;
 
-    printer_init(&p);
+    printer_init(&p, d);
     json_init(&j, out);
     json_object_begin(&j);
     json_key(&j, "pid");

@@ -38,6 +38,7 @@ struct cached {
 
 struct lines {
     enum lines_mode mode;
+    bool no_budget;
     char *debug_dirs;
     /* the batch thread's */
     struct map by_counted; /* hash of (serial, word) -> counted[] + 1 */
@@ -388,7 +389,7 @@ static void *run(void *ctx)
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     mutex_lock(&l->mu);
     while (!l->stop) {
-        int64_t left = budget_now(&budget);
+        int64_t left = l->no_budget ? 0 : budget_now(&budget);
         uint32_t n;
 
         if (l->n_waiting == 0 || left < 0) {
@@ -434,6 +435,7 @@ int lines_start(const struct lines_conf *c, struct lines **ret, struct err *err)
     int r = 0;
 
     l->mode = c->mode;
+    l->no_budget = c->no_budget;
     l->debug_dirs = xstrdup(c->debug_dirs ? c->debug_dirs : "");
     map_init(&l->by_counted, MAX_COUNTED);
     map_init(&l->by_target, MAX_TARGETS);

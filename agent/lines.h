@@ -40,6 +40,7 @@ struct lines_conf {
     enum lines_mode mode;
     const char *debug_dirs; /* as names_conf; copied */
     uint64_t cache;         /* bytes of what was found */
+    bool no_budget;         /* of CPU time: for a command that ends */
 };
 
 /* Texts and frames live in the arena that was given. */

@@ -213,7 +213,7 @@ int main(int argc, char **argv)
     static struct tool k;
     const struct proc_conf pc = {.proc = "/proc"};
     const struct names_conf nc = {
-        .cache = UINT64_C(64) << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"};
+        .cache = UINT64_C(64) << 20, .debug_dirs = "", .proc = "/nowhere", .sys = "/nowhere"};
     struct source_user_opts o = {.period_ns = 10101010};
     uint32_t pid[MAX_PIDS];
     const char *kind = "choose";

@@ -421,9 +421,9 @@ static void making_init(struct making *k, struct batchmake *m, const struct batc
 
 static void making_deinit(struct making *k)
 {
-    struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,   &k->by_user,   &k->by_jit,
-                          &k->by_kernel, &k->by_pseudo, &k->by_node, &k->by_target, &k->by_serial,
-                          &k->by_labels};
+    struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,     &k->by_user,
+                          &k->by_jit,    &k->by_kernel, &k->by_pseudo, &k->by_node,
+                          &k->by_target, &k->by_serial, &k->by_labels};
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         map_deinit(maps[i]);

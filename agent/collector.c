@@ -22,16 +22,16 @@
 #include "base/log.h"
 #include "base/time.h"
 
-#define TURN_NS    (50 * NS_PER_MS)
-#define SOON_NS    (10 * NS_PER_MS)
-#define BURST_NS   (3 * NS_PER_MS)
-#define WINDOW_NS  NS_PER_S
-#define SETTLED_NS NS_PER_MS        /* younger records may still be overtaken by others */
-#define LATE_NS    (10 * NS_PER_MS) /* a window closed so late still ends at the second */
-#define FIRST_NS   (400 * NS_PER_MS)
+#define TURN_NS     (50 * NS_PER_MS)
+#define SOON_NS     (10 * NS_PER_MS)
+#define BURST_NS    (3 * NS_PER_MS)
+#define WINDOW_NS   NS_PER_S
+#define SETTLED_NS  NS_PER_MS        /* younger records may still be overtaken by others */
+#define LATE_NS     (10 * NS_PER_MS) /* a window closed so late still ends at the second */
+#define FIRST_NS    (400 * NS_PER_MS)
 #define JIT_TELL_NS (20 * NS_PER_S)
-#define CUT_ROWS   (UINT32_C(1) << 18)
-#define CUT_WORDS  (UINT64_C(6) << 20) /* about 8 MiB on the wire */
+#define CUT_ROWS    (UINT32_C(1) << 18)
+#define CUT_WORDS   (UINT64_C(6) << 20) /* about 8 MiB on the wire */
 
 static void on_perfmap(void *ctx, const struct perfmap_event *e)
 {

@@ -291,15 +291,15 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
                              .ca_file = c->ca_file,
                              .insecure = c->insecure,
                              .interval_ns = interval};
-    struct batchmake_conf bc = {.hostname = str_c(r->ids.hostname),
-                                .version = STR(STRATA_VERSION),
-                                .labels = str_c(c->label_static),
-                                .names = {.cache = c->symbols_cache,
-                                          .debug_dirs = c->debuginfo_dirs,
-                                          .proc = "/proc",
-                                          .sys = "/sys"},
-                                .lines = {.debug_dirs = c->debuginfo_dirs,
-                                          .cache = c->symbols_cache / 4}};
+    struct batchmake_conf bc = {
+        .hostname = str_c(r->ids.hostname),
+        .version = STR(STRATA_VERSION),
+        .labels = str_c(c->label_static),
+        .names = {.cache = c->symbols_cache,
+                  .debug_dirs = c->debuginfo_dirs,
+                  .proc = "/proc",
+                  .sys = "/sys"},
+        .lines = {.debug_dirs = c->debuginfo_dirs, .cache = c->symbols_cache / 4}};
 
     (void)lines_mode_of(c->lines, &bc.lines.mode); /* checked with the settings */
     memcpy(bc.agent, r->ids.agent, 16);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/procfile.h"
@@ -15,11 +14,13 @@
 #include "base/arena.h"
 #include "base/time.h"
 
-#define TABLES_NS (10 * NS_PER_S) /* before any thread is touched */
-#define TABLE_NS  (5 * NS_PER_S)  /* one that a copied stack asks for */
-#define STOP_NS   NS_PER_S        /* for a thread to get a CPU, on which it stops */
-#define NAP_NS    50000
-#define ROUNDS    4 /* a thread that moves while it is read is read again */
+#define TABLES_NS  (10 * NS_PER_S) /* before any thread is touched */
+#define TABLE_NS   (5 * NS_PER_S)  /* one that a copied stack asks for */
+#define STOP_NS    NS_PER_S        /* for a thread to get a CPU, on which it stops */
+#define NAP_NS     NS_PER_MS
+#define FIRST_COPY ((size_t)16 << 10) /* while a thread stands; what is deeper is read singly */
+#define GROUP      8 /* threads asked at once: while one is read, the others stand */
+#define ROUNDS     4 /* a thread that moves while it is read is read again */
 
 /* ---- may it be read? ------------------------------------------------------------------------- */
 
@@ -179,8 +180,10 @@ static void read_stopped(struct taking *k, struct dump_thread *t, const struct u
         t->done = true;
         return;
     }
-    stack_copy_take(&c, k->d->pid, regs->reg[7], k->room);
+    stack_copy_take(&c, k->d->pid, regs->reg[7], FIRST_COPY, k->room);
     ev = unwind_native(k->d->unwind, k->d->pid, regs, &mem);
+    if (ev->stop == SA_S_NOTABLE) /* to be continued when it has gone on */
+        stack_copy_take(&c, k->d->pid, regs->reg[7], STACK_COPY_MAX, k->room);
     if (t->state == DUMP_RUNNING)
         now = thread_sched(k->o->proc, k->d->pid, t->tid);
     let_go(k, t, sig);
@@ -202,7 +205,7 @@ static void read_blocked(struct taking *k, struct dump_thread *t)
 
     if (thread_call(k->o->proc, k->d->pid, t->tid, &a) < 0 || a.running)
         return;
-    stack_copy_take(&c, k->d->pid, a.sp, k->room);
+    stack_copy_take(&c, k->d->pid, a.sp, STACK_COPY_MAX, k->room);
     if (thread_call(k->o->proc, k->d->pid, t->tid, &b) < 0 || b.running || a.sp != b.sp ||
         a.pc != b.pc || a.nr != b.nr)
         return;
@@ -273,47 +276,49 @@ static void ask(struct taking *k, struct dump_thread *t)
         t->no_stack = "ptrace refused";
 }
 
-/* Threads stop when they get a CPU, and each stands only while it is read. */
-static void read_asked(struct taking *k)
+/* One look at a thread that was asked. */
+static void try_asked(struct taking *k, struct dump_thread *t)
 {
-    const struct timespec nap = {.tv_nsec = NAP_NS};
+    struct unwind_regs regs;
+    int64_t now = mono_now().v;
+    bool is_32 = false;
+    int sig = 0, r = thread_stopped(t->tid, false, &regs, &is_32, &sig);
+
+    if (r == 0) {
+        t->not_yet = now;
+        return;
+    }
+    t->asked = false;
+    if (r > 0)
+        read_stopped(k, t, &regs, is_32, sig);
+}
+
+/* Threads stop when they get a CPU, and each stands only while it is read. Until at most `most` are
+ * left. */
+static void read_asked(struct taking *k, uint32_t most)
+{
     int64_t end = mono_now().v + STOP_NS;
-    bool left = true;
+    uint32_t left;
 
-    while (left && mono_now().v < end) {
-        left = false;
+    do {
+        left = 0;
         for (uint32_t i = 0; i < k->d->n_thread; i++) {
-            struct dump_thread *t = &k->d->thread[i];
-            struct unwind_regs regs;
-            int64_t now = mono_now().v;
-            bool is_32 = false;
-            int sig = 0, r;
-
-            if (!t->asked)
-                continue;
-            r = thread_stopped(t->tid, false, &regs, &is_32, &sig);
-            if (r == 0) {
-                left = true;
-                t->not_yet = now;
-                continue;
-            }
-            t->asked = false;
-            if (r > 0)
-                read_stopped(k, t, &regs, is_32, sig);
+            if (k->d->thread[i].asked)
+                try_asked(k, &k->d->thread[i]);
+            left += k->d->thread[i].asked;
         }
-        if (left)
-            (void)nanosleep(&nap, NULL);
-    }
-    for (uint32_t i = 0; i < k->d->n_thread; i++) {
-        struct dump_thread *t = &k->d->thread[i];
+        if (left > most)
+            thread_stop_wait(NAP_NS);
+    } while (left > most && mono_now().v < end);
+}
 
-        if (!t->asked)
-            continue;
-        read_blocked(k, t); /* it will not stop: uninterruptible */
-        if (!t->done)
-            t->no_stack = "did not get a CPU within 1 s";
-        t->done = true;
-    }
+/* Those that do not stop: uninterruptible, or without a CPU all the time. */
+static void give_up(struct taking *k, struct dump_thread *t)
+{
+    read_blocked(k, t);
+    if (!t->done)
+        t->no_stack = "did not get a CPU";
+    t->done = true;
 }
 
 static void take_threads(struct taking *k)
@@ -321,10 +326,18 @@ static void take_threads(struct taking *k)
     struct dump *d = k->d;
 
     for (unsigned round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0, asked = 0; i < d->n_thread; i++) {
+            if (d->thread[i].done)
+                continue;
+            ask(k, &d->thread[i]);
+            asked += d->thread[i].asked;
+            if (asked % GROUP == 0 && asked)
+                read_asked(k, GROUP / 2);
+        }
+        read_asked(k, 0);
         for (uint32_t i = 0; i < d->n_thread; i++)
-            if (!d->thread[i].done)
-                ask(k, &d->thread[i]);
-        read_asked(k);
+            if (d->thread[i].asked)
+                give_up(k, &d->thread[i]);
     }
     for (uint32_t i = 0; i < d->n_thread; i++)
         if (!d->thread[i].done && !d->thread[i].no_stack)
@@ -362,6 +375,7 @@ int dump_take(struct dump *d, const struct dump_opts *o, struct err *err)
 
     *d = (struct dump){.pid = o->pid};
     TRY(dump_allowed(o->proc, o->pid, err));
+    thread_stop_prepare();
     TRY(open_process(d, o, err));
     n = threads_list(o->proc, o->pid, &tid);
     if (n < 0)

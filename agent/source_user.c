@@ -287,6 +287,8 @@ static int open_kind(struct source_user *s, const struct source_user_opts *o, st
         if (!proc_find_at(s->procs, o->pid[i], s->now, s->now))
             return err_set(err, -ESRCH, "process %u ended", o->pid[i]);
     }
+    if (s->kind == SOURCE_USER_STOPS)
+        thread_stop_prepare();
     TRY(unwind_native_open(&s->unwind, &to, err));
     user_publish(s);
     return s->kind == SOURCE_USER_PERF ? user_perf_open(s, o, err) : user_stops_open(s, o, err);

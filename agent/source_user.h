@@ -22,7 +22,8 @@
  *     every window  source_user_account(s, t1, &account);  directly after a poll
  *
  * The stops take their samples in a poll, whose calls must then come every source_user_turn_ns().
- * Thread: one, which must be the one that opened it (ptrace(2) knows threads, not processes).
+ * Thread: one, which must be the one that opened it (ptrace(2) knows threads, not processes). Stops
+ * block and take SIGCHLD.
  */
 struct source_user;
 

@@ -41,7 +41,6 @@
 struct asked {
     uint32_t pid, tid;
     int64_t not_yet; /* last seen not to be stopped */
-    struct thread_sched sched;
     char comm[16];
     bool own; /* a child of ours: its end is waited for by others */
     bool done;
@@ -191,7 +190,6 @@ static void ask(struct source_user *s, const struct proc *p, uint32_t tid,
     a = &us->asked[us->n_asked];
     *a = (struct asked){.pid = p->tgid, .tid = tid, .own = own && tid == p->tgid};
     memcpy(a->comm, l->comm, sizeof a->comm);
-    a->sched = l->sched;
     a->not_yet = mono_now().v;
     if (thread_stop(tid) == 0)
         us->n_asked++;
@@ -244,12 +242,11 @@ static uint64_t used(struct user_stops *us, uint32_t tid, uint64_t exec_ns)
 static void read_one(struct source_user *s, const struct asked *a, struct user_sample *u, int sig)
 {
     struct thread_sched now = thread_sched("/proc", a->pid, a->tid);
-    uint64_t stood, waited = now.run_delay_ns - a->sched.run_delay_ns;
+    uint64_t stood;
 
-    stack_copy_take(&u->stack, a->pid, u->regs.reg[7], s->stops->stack);
+    stack_copy_take(&u->stack, a->pid, u->regs.reg[7], s->stack_bytes, s->stops->stack);
     thread_let_go(a->tid, sig);
     stood = (uint64_t)(mono_now().v - a->not_yet);
-    stood = stood > waited ? stood - waited : 0; /* in the run queue it stood by itself */
     u->stack.live = false;
     u->pid = a->pid;
     u->tid = a->tid;
@@ -290,15 +287,13 @@ static void read_asked(struct source_user *s)
     int64_t end = mono_now().v + WAIT_NS;
     uint32_t left = us->n_asked;
 
-    for (unsigned naps = 0; left; naps++) {
-        const struct timespec nap = {.tv_nsec = naps < NAPS_SHORT ? NAP_NS : LONG_NAP_NS};
-
+    while (left) {
         for (uint32_t i = 0; i < us->n_asked; i++)
             if (!us->asked[i].done && try_one(s, &us->asked[i]))
                 left--;
         if (!left || mono_now().v >= end)
             break;
-        (void)nanosleep(&nap, NULL);
+        thread_stop_wait(NAP_NS);
     }
     /* what has not stopped yet stays asked, and is let go by the next turn */
     left = 0;

@@ -49,6 +49,12 @@ const char *thread_call_name(int64_t nr);
 
 /* ---- stops ---------------------------------------------------------------------------------- */
 
+/* Once, before any thread of ours is started: SIGCHLD, which tells of stops, waits to be taken. */
+void thread_stop_prepare(void);
+
+/* Until a thread that was asked may have stopped, at most ns. May come back early. */
+void thread_stop_wait(int64_t ns);
+
 /* Asks a thread to stop. It stops when it next runs. errors: -ESRCH, -EPERM refused or traced by
  * another */
 [[nodiscard]] int thread_stop(uint32_t tid);
@@ -78,8 +84,8 @@ struct stack_copy {
 
 #define STACK_COPY_MAX ((size_t)256 << 10)
 
-/* From sp on, as far as memory is mapped, at most STACK_COPY_MAX bytes, into room. One call. */
-void stack_copy_take(struct stack_copy *ret, uint32_t pid, uint64_t sp,
-                     uint8_t room[static STACK_COPY_MAX]);
+/* n bytes from sp on, or as far as memory is mapped, into room. n: at most STACK_COPY_MAX. One
+ * call. */
+void stack_copy_take(struct stack_copy *ret, uint32_t pid, uint64_t sp, size_t n, uint8_t *room);
 
 struct unwind_memory stack_copy_memory(struct stack_copy *c);

@@ -68,6 +68,15 @@ class Stackstat:
         return Result(out, self.proc.returncode)
 
 
+def read(path):
+    """The file's text; "" where it is gone."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
 def cpu_clock_ns(pid):
     """CPU time of a process and its threads, dead ones too: the kernel's exact figure."""
     return time.clock_gettime_ns((~pid << 3) | 2)

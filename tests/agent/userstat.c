@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,8 @@ static int run(struct tool *k, const char *kind, struct source_user_opts *o, dou
     if (r < 0)
         (void)fprintf(stderr, "userstat: %s\n", err.msg);
     if (*command) {
+        if (source_user_alive(k->src)) /* the time is over */
+            (void)kill((pid_t)*o->pid, SIGKILL);
         (void)waitpid((pid_t)*o->pid, &status, 0);
         (void)getrusage(RUSAGE_CHILDREN, &ru);
         (void)printf("rusage user_ns=%" PRId64 " system_ns=%" PRId64 "\n",

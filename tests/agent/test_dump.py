@@ -202,6 +202,19 @@ class Dump(unittest.TestCase):
         r = subprocess.run([AGENT, "dump"], capture_output=True, text=True)
         self.assertEqual(r.returncode, 125)
 
+    def test_strata_dump(self):
+        """The command executes the agent's, found in the build tree, with all its options."""
+        strata = os.environ.get("STRATA")
+        if not strata:
+            self.skipTest("STRATA is not set")
+        with Program(1, "read") as p:
+            r = subprocess.run([strata, "dump", "-p", str(p.pid), "--json"], capture_output=True,
+                               text=True, timeout=60)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(len(json.loads(r.stdout)["threads"]), 2)
+        self.assertEqual(subprocess.run([strata, "dump", "-p", "4194303"],
+                                        capture_output=True).returncode, 125)
+
     def test_text(self):
         with Program(1, "read") as p:
             out = run(p.pid).stdout

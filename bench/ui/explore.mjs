@@ -114,7 +114,7 @@ else {
     const t0 = performance.now();
     try {
       await page.goto(`${base}/index.html#profileURL=${encodeURIComponent(`${base}/tree.json`)}`);
-      await page.waitForFunction(() => document.querySelector('canvas') && /ms|s|%/.test(document.body.innerText), null, { timeout: 180_000, polling: 20 });
+      await page.waitForFunction(() => document.title.startsWith('tree') && document.querySelectorAll('canvas').length >= 3, null, { timeout: 180_000, polling: 20 });
       await page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok))));
       opened.push(performance.now() - t0);
     } catch (e) {

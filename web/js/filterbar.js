@@ -13,8 +13,22 @@ import { show } from './safe.js';
  */
 export function createFilterBar(el, on) {
   /** @type {{left:number, all:number, type:import('./fmt.js').Type, each:import('./api.js').Filtered[]}|null} */ let sums = null;
-  let typed = '';
-  const menu = createMenu(el, draw);
+  let typed = '',
+    editing = -1; // index of the chip whose text is in the field
+  const menu = createMenu(el, () => {
+    if (!menu.open) editing = -1;
+    draw();
+  });
+  /** @param {number} i */
+  function edit(i) {
+    menu.show();
+    editing = i;
+    typed = on.f()[i] ?? '';
+    draw();
+    const field = /** @type {HTMLInputElement|null} */ (el.querySelector('#filter-text'));
+    field?.focus();
+    field?.select();
+  }
 
   /** @param {number} i */
   function remove(i) {
@@ -37,15 +51,16 @@ export function createFilterBar(el, on) {
       remove(i);
     };
     return html`<span class="chip filter" title=${took || nothing}
-      ><span class="chip-name">${WORDS[p.verb]}${p.scope ? ` ${p.scope}` : ''}</span><bdi class="chip-value">${show(p.pattern)}</bdi
+      ><button class="chip-edit" type="button" title="Edit" aria-label="Edit the filter ${WORDS[p.verb]} ${show(p.pattern)}" @click=${() => edit(i)}><span class="chip-name">${WORDS[p.verb]}${p.scope ? ` ${p.scope}` : ''}</span><bdi class="chip-value">${show(p.pattern)}</bdi></button
       ><button class="chip-x" type="button" aria-label="Remove the filter ${WORDS[p.verb]} ${show(p.pattern)}${took ? `, ${took}` : ''}" @click=${() => remove(i)} @keydown=${key}>${icon('close')}</button></span
     >`;
   }
   /** @param {string} f */
   const add = (f) => {
+    const at = editing;
     menu.close();
     typed = '';
-    on.change(added(on.f(), f));
+    on.change(at >= 0 ? on.f().map((x, i) => (i === at ? f : x)).filter((x, i, l) => l.indexOf(x) === i) : added(on.f(), f));
   };
   function panel() {
     const submit = (/** @type {Event} */ e) => {
@@ -68,7 +83,7 @@ export function createFilterBar(el, on) {
           .value=${typed}
           @input=${(/** @type {Event} */ e) => { typed = /** @type {HTMLInputElement} */ (e.target).value.trim(); draw(); }}
         />
-        <button class="button" type="submit">Add</button>
+        <button class="button" type="submit">${editing >= 0 ? 'Change' : 'Add'}</button>
       </form>
       <p class="hint">keep, drop, start, merge or collapse, then fn=, bin=, file= or kind=</p>
     </div>`;

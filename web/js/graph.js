@@ -80,7 +80,7 @@ export function createGraph(on) {
   };
   /** @type {null | {t0:number, base:number, from:number[], to:number[]}} */ let move = null;
   const reduced = matchMedia('(prefers-reduced-motion: reduce)');
-  const counters = { nodes: 0, decodeMs: 0, draws: 0, rects: 0, visited: 0, layoutMs: 0, paintMs: 0 };
+  const counters = { nodes: 0, decodeMs: 0, draws: 0, rects: 0, fills: 0, visited: 0, layoutMs: 0, paintMs: 0 };
 
   const end = () => scroller.scrollHeight - scroller.clientHeight;
   /** How far row 0 is scrolled away, CSS pixels; upside down it is counted from the bottom. */
@@ -168,7 +168,7 @@ export function createGraph(on) {
     view.top = top;
     layout(tree, view, fills, HIDDEN, list);
     const t1 = performance.now();
-    paint(ctx, list, view, tree, labels, pal, type);
+    counters.fills = paint(ctx, list, view, tree, labels, pal, type);
     const t2 = performance.now();
     lastDraw = t2 - t0;
     counters.draws++;

@@ -210,8 +210,22 @@ export function shorten(name) {
   return out || name;
 }
 
+const WIDE = /[^\u0000-\u024f]/;
+/** A name that the monospace advance does not measure: cut as if each of its characters took two places. @param {string} s @param {number} room */
+function fitWide(s, room) {
+  let out = '',
+    used = 0;
+  for (const c of s) {
+    used += WIDE.test(c) ? 2 : 1;
+    if (used > room - 1) return out ? `${out}…` : '';
+    out += c;
+  }
+  return out;
+}
+
 /** Cut to `room` characters: leading qualifiers go first. @param {string} s @param {number} room */
 export function fit(s, room) {
+  if (WIDE.test(s)) return fitWide(s, room);
   if (s.length <= room) return s;
   const at = s.lastIndexOf('::');
   if (at > 0 && s.length - at + 1 <= room) return `…${s.slice(at)}`;
@@ -225,6 +239,7 @@ export function fit(s, room) {
  * @param {import('./layout.js').DrawList} list @param {import('./layout.js').View} v
  * @param {import('./tree.js').Tree} t @param {string[]} labels
  * @param {ReturnType<typeof palette>} pal @param {{font:string, advance:number, dpr:number}} type
+ * @returns {number} how often the fill of bars changed
  */
 export function paint(ctx, list, v, t, labels, pal, type) {
   const { x, w, row, order, fillAt, node, count: runs } = list;
@@ -233,11 +248,13 @@ export function paint(ctx, list, v, t, labels, pal, type) {
   const yOf = (/** @type {number} */ r) => (v.up ? v.height - (r + 1) * v.row + v.top : r * v.row - v.top);
   ctx.fillStyle = pal.back; // the canvas is opaque: cheaper to compose than alpha
   ctx.fillRect(0, 0, v.width, v.height);
+  let filled = 1;
   for (let f = 0; f < FILLS; f++) {
     const from = fillAt[f] ?? 0,
       to = fillAt[f + 1] ?? 0;
     if (from === to) continue;
     ctx.fillStyle = pal.fill[f];
+    filled++;
     for (let k = from; k < to; k++) {
       const b = order[k],
         wide = w[b];
@@ -268,7 +285,8 @@ export function paint(ctx, list, v, t, labels, pal, type) {
         ctx.fillStyle = pal.ink[f];
         set = true;
       }
-      ctx.fillText(s, x[b] + pad, yOf(row[b]) + mid);
+      ctx.fillText(s, x[b] + pad, yOf(row[b]) + mid, wide - pad);
     }
   }
+  return filled;
 }

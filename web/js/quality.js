@@ -5,7 +5,9 @@ import { count, percent, period, total, unitName } from './fmt.js';
 import { icon } from './icons.js';
 import { show } from './safe.js';
 import { level, shares } from './shares.js';
+import { span } from './time.js';
 
+const STALE_MS = 60_000; // agents send every few seconds
 const FEW = [30, 100]; // samples: under the first only values and n mean anything, under the second it is said
 
 /** Too little to tell apart what differs. @param {import('./api.js').Flame} a */
@@ -19,7 +21,8 @@ const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p
 
 /**
  * @param {import('./api.js').Flame} a
- * @param {{range:string, hidden:string, more:string, open:(which: 'quality'|'steps') => void}} view
+ * newest: milliseconds from the newest sample to the end of a range that ends now
+ * @param {{range:string, hidden:string, newest:number, more:string, open:(which: 'quality'|'steps') => void}} view
  */
 export function qualityLine(a, view) {
   const q = a.quality,
@@ -84,7 +87,7 @@ export function qualityLine(a, view) {
       view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
     }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>
       fact('', show(w), 'warn'),
-    )}${few(a)}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}
+    )}${few(a)}${view.newest > STALE_MS && !none ? fact('newest sample', `${span(view.newest)} old`, 'warn', '', 'Nothing has come since: is the source still running?') : nothing}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}
     <span class="quality-more"
       ><button class="button small ghost" type="button" aria-expanded=${view.more === 'quality'} aria-controls="more" title="Coverage, loss and symbols (q)" @click=${() => view.open('quality')}>Coverage</button
       ><button class="button small ghost" type="button" aria-expanded=${view.more === 'steps'} aria-controls="more" title="Steps and events (e)" @click=${() => view.open('steps')}>Steps</button></span

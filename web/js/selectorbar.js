@@ -36,7 +36,8 @@ export function createSelectorBar(el, on) {
   /** @type {{text:string, more:string}[]} */ let choices = [];
   /** @type {import('./selectorcomplete.js').Place|null} */ let place = null;
   let chosen = -1,
-    looking = 0;
+    looking = 0,
+    wrongAt = 0; // where the text stops making sense
   const adder = createMenu(el, draw);
 
   /** Names of types; where two share one, their ids. */
@@ -266,6 +267,7 @@ export function createSelectorBar(el, on) {
       return '';
     } catch (e) {
       if (!(e instanceof SelectorError)) throw e;
+      wrongAt = e.at;
       const near = q.slice(e.at, e.at + 12);
       return `At character ${e.at + 1}${near ? ` (“${near}”)` : ''}: ${e.message}`;
     }
@@ -277,7 +279,13 @@ export function createSelectorBar(el, on) {
   function accept() {
     if (!writing) typed = on.q();
     check();
-    if (local) return;
+    if (local) {
+      const input = /** @type {HTMLInputElement|null} */ (el.querySelector('#selector-input'));
+      writing = true;
+      input?.focus();
+      input?.setSelectionRange(wrongAt, wrongAt);
+      return;
+    }
     writing = false;
     hush();
     draw();

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { beforeEach, test } from 'node:test';
 import * as answers from '../fixtures/answers.mjs';
+import * as marks from '../fixtures/marks.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
@@ -40,7 +41,7 @@ function sameShape(a, b, at = '') {
   if (a === 'value' || b === 'value' || a === 'list' || b === 'list') return;
   assert.equal(Array.isArray(a), Array.isArray(b), at);
   if (Array.isArray(a)) return sameShape(a[0], b[0], `${at}[]`);
-  const free = ['labels', 'raw'].some((k) => at.endsWith(`.${k}`));
+  const free = ['labels', 'raw'].some((k) => at.endsWith(`.${k}`) || at.endsWith(`.${k}[]`));
   if (!free) assert.deepEqual(Object.keys(a), Object.keys(b), `keys of ${at || 'the answer'}`);
   for (const k of Object.keys(a)) if (k in b) sameShape(a[k], b[k], `${at}.${k}`);
 }
@@ -58,6 +59,11 @@ test('fixtures have the shapes of the server’s golden answers', () => {
     labels: answers.labels(),
     values: answers.values('service'),
     status: answers.status(),
+    steps: { ...marks.steps(), summary: golden('steps').summary },
+    events: marks.events(),
+    coverage: marks.coverage(new URLSearchParams()),
+    top_by: { ...answers.top(t, new URLSearchParams({ by: 'host' })), filtered: golden('top_by').filtered },
+    top_line: answers.top(t, new URLSearchParams({ key: 'line' })),
   })) {
     const want = golden(name);
     if (!('matched' in want)) delete a.matched;
@@ -144,6 +150,37 @@ test('time series, table, lists', async () => {
   given(golden('status'));
   const st = await api.status(signal());
   assert.deepEqual(st.agents[0].sources, [{ name: 'cpu', state: 'ok', why: '' }]);
+});
+
+test('steps, events, coverage, groups, lines', async () => {
+  given(golden('steps'));
+  const s = await api.steps({}, signal());
+  assert.deepEqual([s.n, s.names[0].name, s.names[0].took.p90], [4, 'train', 20e9]);
+  assert.deepEqual([s.from[0], s.dur[0], s.number[3]], [1764417598000, 12000, '3']);
+  assert.deepEqual(s.labels[1], { phase: 'warm' });
+  assert.deepEqual(s.parts.map((p) => [p.name, p.ns[3]]), [['compute', null], ['idle_host', null]], 'unknown is not zero');
+  given({ ...golden('steps'), row: { ...golden('steps').row, dur: [1] } });
+  await assert.rejects(api.steps({}, signal()), /dur has 1 entries/);
+  given({ ...golden('steps'), row: { ...golden('steps').row, number: ['1', '2', 'x', '3'] } });
+  await assert.rejects(api.steps({}, signal()), /a number is none/);
+  given(golden('events'));
+  assert.deepEqual((await api.events({}, signal()))[1], { at: 1764417602000, kind: 'clock_step', text: 'by=-5ms', target: '' });
+  given(golden('coverage'));
+  const c = await api.coverage({}, signal());
+  assert.deepEqual(c.sources[0].runs[1], { from: 1764417660000, to: 1764417690000, state: 'paused', why: 'budget' });
+  assert.deepEqual([c.sources[0].sourceNs, c.sources[0].askedNs, c.sources[0].lost], [60e9, 120e9, [{ why: 'ring_full', n: 2, weight: 20 }]]);
+  given(golden('top_by'));
+  const g = await api.top({}, signal());
+  assert.deepEqual([g.groups[0].name, g.groups[0].self, g.groups[0].total], ['host=h1', [300, 300], 960]);
+  given(golden('top_line'));
+  assert.deepEqual((await api.top({}, signal())).rows.map((r) => r.line), golden('top_line').func.line);
+  given(golden('top'));
+  assert.deepEqual((await api.top({}, signal())).any?.each.map((x) => x.pattern), golden('top').any?.each.map((x) => x.pattern));
+  const two = golden('timeseries');
+  given({ ...two, series: [two.series[0], { ...two.series[0], labels: {}, rest: true, value: [5, null, 0, null, null, null] }] });
+  const t = await api.timeseries({ by: 'host' }, signal());
+  assert.deepEqual(t.value, [1005, 0, 0, null, null, null], 'the sum of the groups; nothing stays nothing');
+  assert.deepEqual(t.groups.map((x) => x.name), ['host=h1', 'all others']);
 });
 
 test('errors carry code, parameter, request id and when to try again', async () => {

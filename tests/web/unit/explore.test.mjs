@@ -90,11 +90,12 @@ test('steps: lanes by label, the same step of two ranks is one block, many in a 
   assert.deepEqual(stepOf('a:b'), { name: 'a:b', first: '', last: '' });
 });
 
-test('every reason of loss has its words, and no other has', () => {
+test('words for reasons of loss are those of the table', () => {
   const c = readFileSync(new URL('../../../base/loss.h', import.meta.url), 'utf8');
   const table = Object.fromEntries([...c.matchAll(/X\([A-Z0-9_]+,\s*(?:LOST|KEPT),\s*"([a-z0-9_]+)",\s*"([^"]+)"\)/g)].map((m) => [m[1], m[2]]));
   assert.ok(Object.keys(table).length > 10);
-  assert.deepEqual(LOSS, table);
+  for (const [name, words] of Object.entries(LOSS)) assert.equal(words, table[name], name);
+  for (const name of ['ring_full', 'spool_drop', 'ticks_missed']) assert.ok(LOSS[name], name);
 });
 
 test('binaries: the largest have fills of their own, a later tree changes none', () => {

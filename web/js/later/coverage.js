@@ -13,9 +13,10 @@ import { dateTime, span } from '../time.js';
 import { LOSS } from './losswords.js';
 
 const BYS = /** @type {const} */ ([['source', 'source'], ['host', 'host'], ['target', 'process']]);
-const SOURCES = 100;
+const SOURCES = 50;
 const BINARIES = 12;
 const RUNS = 120; // drawn of a source; the others are counted
+const ALL_RUNS = 1200; // of all sources together: the page stays small
 const GAPS = 8;
 const STATES = /** @type {Record<string, string>} */ ({ ok: 'looked', lost: 'looked, and the batch was given up', paused: 'paused', refused: 'refused', absent: 'absent' });
 
@@ -32,7 +33,7 @@ export function createCoverage(el, on) {
   let by = 'source',
     trouble = '',
     binTrouble = '',
-    most = false; // more functions without a name than were asked for
+    unnamedMore = false; // more functions without a name than were asked for
   /** @type {api.Coverage|null} */ let cover = null;
   /** @type {{bin:string, self:number, unnamed:number, cut:number}[]|null} */ let bins = null;
   const pc = (/** @type {number|null} */ part, /** @type {number|null} */ whole) => (part === null || whole === null ? 'unknown' : whole > 0 ? percent(part, whole) : 'no data');
@@ -70,7 +71,7 @@ export function createCoverage(el, on) {
       return m;
     };
     const [u, c] = [of(unnamed), of(cut)];
-    most = unnamed.next !== '';
+    unnamedMore = unnamed.next !== '';
     return all.rows
       .map((r) => ({ bin: r.bin || r.name, self: r.self }))
       .filter((r) => r.bin && r.self > 0)
@@ -78,11 +79,12 @@ export function createCoverage(el, on) {
       .map((r) => ({ ...r, unnamed: u.get(r.bin) ?? 0, cut: c.get(r.bin) ?? 0 }));
   }
 
+  const most = () => Math.max(4, Math.min(RUNS, Math.floor(ALL_RUNS / Math.max(1, cover?.sources.length ?? 1))));
   /** One source's time as bars: what was looked at is solid, everything else has a pattern and a word. @param {api.Coverage['sources'][number]} s @param {number} from @param {number} to */
   function strip(s, from, to) {
     const wide = Math.max(1, to - from);
     const at = (/** @type {number} */ ms) => Math.max(0, Math.min(100, ((ms - from) / wide) * 100));
-    const runs = s.runs.slice(0, RUNS);
+    const runs = s.runs.slice(0, most());
     return html`<div class="cover-strip" role="img" aria-label=${runs.length ? runs.slice(0, 6).map((r) => `${STATES[r.state] ?? show(r.state)}${r.why ? ` (${show(r.why)})` : ''} ${span(r.to - r.from)}`).join(', ') : 'nothing is known'}>
       ${runs.map((r) => html`<i class="run run-${['ok', 'lost', 'paused', 'refused', 'absent'].includes(r.state) ? r.state : 'absent'}" title="${STATES[r.state] ?? show(r.state)}${r.why ? `: ${show(r.why)}` : ''}, ${dateTime(r.from, on.utc())}, ${span(r.to - r.from)}" .style=${`left:${at(r.from).toFixed(3)}%;width:${Math.max(0.15, at(r.to) - at(r.from)).toFixed(3)}%`}></i>`)}
     </div>`;
@@ -101,7 +103,7 @@ export function createCoverage(el, on) {
             return html`<tr>
               <th scope="row"><bdi>${show(s.host || 'unknown host')}</bdi> <small>${s.type.name ? html`<bdi>${show(s.type.name)}</bdi>` : nothing} <bdi>${labels ? show(labels) : ''}</bdi>${s.target ? html` process <bdi class="mono">${show(s.target.slice(0, 8))}</bdi>` : nothing}${s.scopes > 1 ? ` ${count(s.scopes)} together` : ''}${s.ended ? ' · ended' : ''}</small></th>
               <td class="num fact ${level('covered', covered)}"><b>${covered === null ? 'unknown' : percent(covered, 100)}</b></td>
-              <td class="wide">${strip(s, c.range.from, c.range.to)}${s.runs.length > RUNS || s.runsMore ? html`<small>${count(s.runs.length - Math.min(RUNS, s.runs.length) + s.runsMore)} more stretches</small>` : nothing}</td>
+              <td class="wide">${strip(s, c.range.from, c.range.to)}${s.runs.length > most() || s.runsMore ? html`<small>${count(Math.max(0, s.runs.length - most()) + s.runsMore)} more stretches</small>` : nothing}</td>
               <td class="num">${s.lost.length ? s.lost.slice(0, 2).map((l) => html`<span class="lost-why"><bdi>${show(l.why)}</bdi> ${l.weight === null ? (l.n === null ? 'unknown' : count(l.n)) : total(l.weight, s.type)}</span>`) : 'none'}</td>
             </tr>`;
           })}
@@ -133,7 +135,7 @@ export function createCoverage(el, on) {
     return html`<table class="facts" aria-label="Unwinding and names by binary">
       <thead><tr><th scope="col">binary of the leaf</th><th scope="col" class="num">self</th><th scope="col" class="num">unwound to the root</th><th scope="col" class="num">named</th></tr></thead>
       <tbody>${bins.map((b) => html`<tr><th scope="row"><bdi class="mono">${show(b.bin)}</bdi></th><td class="num">${total(b.self, f.type)}</td>${good(b.cut, b.self)}${good(b.unnamed, b.self)}</tr>`)}</tbody>
-    </table>${most ? html`<p class="hint">More than 2,000 functions have no name; the rest of them counts as named here.</p>` : nothing}`;
+    </table>${unnamedMore ? html`<p class="hint">More than 2,000 functions have no name; the rest of them counts as named here.</p>` : nothing}`;
   }
   /** What is in the numbers and what is not, with sizes. @param {api.Flame} f */
   function contains(f) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** What the reasons of base/loss.h mean, in a line each; a test compares the two. */
+/** What the reasons of base/loss.h mean, in a line each; a test compares the words. A newer reason has its name alone. */
 
 /** @type {Readonly<Record<string, string>>} */
 export const LOSS = {
@@ -24,4 +24,5 @@ export const LOSS = {
   table_full: 'fold table of the window full',
   recursion: 'a probe inside a probe',
   damaged: 'dictionary entry that cannot be read',
+  kernel_hidden: 'CPU time in kernel mode, hidden from users',
 };

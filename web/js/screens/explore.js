@@ -45,6 +45,7 @@ import { encode } from '../url.js';
 const LATE_MS = 150;
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
+const LONGEST_LINK = 8000; // bytes; what is longer is cut on its way
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -346,6 +347,7 @@ export function start() {
         lists = { types, labels, for: key };
         selectorBar.setLists(types, labels);
         toolbar.draw();
+        quality();
       });
     } catch (e) {
       /* pickers without suggestions still pick; the graph's own error says what is wrong */
@@ -413,11 +415,18 @@ export function start() {
       qualityLine(flame, {
         range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc),
         hidden: trim.nodes ? `${percent(trim.total, flame.view.total ?? 0)} in ${count(trim.nodes)} ${trim.nodes === 1 ? 'frame' : 'frames'}` : '',
+        newest: newest(),
         more,
         open: (which) => store.set({ more: more === which ? '' : which }, true),
       }),
       $('quality'),
     );
+  }
+  /** How long ago the newest sample of the type is, where the range ends now; NaN unknown. */
+  function newest() {
+    const ns = lists.types.find((t) => t.id === picture.flame?.type.id)?.lastNs ?? null;
+    const end = picture.flame?.range.to ?? NaN;
+    return store.get().to !== 'now' || ns === null ? NaN : end - ns / 1e6;
   }
   function recolour() {
     const t = tree();
@@ -457,7 +466,9 @@ export function start() {
     const s = store.get();
     const r = picture.flame?.range;
     const freeze = !asIs && r && Number.isFinite(r.from) && (isRelative(s.from) || isRelative(s.to));
-    copy(location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s), freeze ? 'Link copied, with fixed times' : 'Link copied');
+    const link = location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s);
+    if (link.length > LONGEST_LINK) toast(`The link would have ${count(link.length)} bytes, more than ${count(LONGEST_LINK)}: use fewer or shorter filters`);
+    else copy(link, freeze ? 'Link copied, with fixed times' : 'Link copied');
   }
   async function copyFolded() {
     const s = store.get();

@@ -4,8 +4,8 @@
  *
  * Loads a workload of gen_profile through store_append, seals it minute by minute as a server does,
  * lets compaction close the hour, compares every answer with plain arrays, then waits for lines
- * "round" on stdin and times each question once per round, floor and lean in between.
- * bench_store.py drives it, with the rivals in the same rounds.
+ * "round" on stdin and times each question twice per round, floor and lean in between; "round NAME"
+ * asks that question alone. bench_store.py drives it, with the rivals in the same rounds.
  *
  *   value,NAME,VALUE,UNIT,N          a figure that is there once
  *   time,NAME,CPU_NS,WALL_NS,ROWS    one timing; CPU of the whole process
@@ -143,7 +143,7 @@ static void ask_timed(struct bench *b, enum question q, struct acc *a, const cha
     struct timing t = begin();
 
     bench_ask(b, q, 0, a, &reply);
-    end(name, t, q <= Q_MERGED ? reply.body.n : a->observations);
+    end(name, t, q <= Q_API_LAST ? reply.body.n : a->observations);
     msg_reply_deinit(&reply);
 }
 
@@ -166,13 +166,15 @@ static void lean_timed(struct lean *l, size_t services, const char *tail)
     end(name, t, bytes);
 }
 
-/* Twice each, so that none is punished for the caches that another emptied. */
-static void one_round(struct bench *b, struct lean *l, struct acc *a)
+/* Twice each, so that none is punished for the caches that another emptied. only: the name of one
+ * question, for a profiler; empty: all, with floor and lean. */
+static void one_round(struct bench *b, struct lean *l, struct acc *a, const char *only)
 {
     for (enum question q = 0; q < QUESTIONS; q++)
         for (int again = 0; again < 2; again++)
-            ask_timed(b, q, a, question_name[q]);
-    for (int again = 0; l && again < 2; again++) {
+            if (!*only || strcmp(only, question_name[q]) == 0)
+                ask_timed(b, q, a, question_name[q]);
+    for (int again = 0; l && !*only && again < 2; again++) {
         lean_timed(l, b->d.services, "");
         lean_timed(l, 1, "_one");
     }
@@ -262,8 +264,10 @@ static void run(const struct options *o)
     l = lean_new(&b.d);
     (void)puts("ready");
     (void)fflush(stdout);
-    while (fgets(line, sizeof line, stdin) && strcmp(line, "round\n") == 0)
-        one_round(&b, l, &a);
+    while (fgets(line, sizeof line, stdin) && strncmp(line, "round", 5) == 0) {
+        line[strcspn(line, "\n")] = '\0';
+        one_round(&b, l, &a, line[5] ? line + 6 : "");
+    }
     acc_free(&a);
     (void)lean_free(l);
     bench_close(&b);

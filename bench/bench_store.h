@@ -82,6 +82,10 @@ enum question {
     Q_ONE,     /* flame graph of the largest service, as the API answers it */
     Q_ALL,     /* a tree for each service, likewise */
     Q_MERGED,  /* one tree over all services, likewise */
+    Q_ONE_TEN, /* as Q_ONE, ten of sixty minutes */
+    Q_TOP,     /* table of the largest service's functions */
+    Q_DIFF,    /* the largest service, ten minutes against the ten before */
+    Q_API_LAST = Q_DIFF,
     Q_ONE_SUM, /* sums by stack, whole hour: summaries */
     Q_ALL_SUM,
     Q_ALL_RAW, /* a question that summaries cannot answer: nine of ten series */

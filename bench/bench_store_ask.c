@@ -15,6 +15,7 @@
 
 const char *const question_name[QUESTIONS] = {
     [Q_ONE] = "one",         [Q_ALL] = "all",         [Q_MERGED] = "merged",
+    [Q_ONE_TEN] = "one_ten", [Q_TOP] = "top",         [Q_DIFF] = "diff",
     [Q_ONE_SUM] = "one_sum", [Q_ALL_SUM] = "all_sum", [Q_ALL_RAW] = "all_raw",
     [Q_CUT_ONE] = "cut_one", [Q_CUT] = "cut",         [Q_SERIES] = "series",
 };
@@ -40,22 +41,40 @@ void bench_get(struct bench *b, const char *path, const struct bench_param *p, u
         data_die("%s: status %d: %.*s", path, reply->status, STR_ARG(buf_view(&reply->body)));
 }
 
-static void flame(struct bench *b, enum question q, uint32_t service, struct msg_reply *reply)
+/* minutes of the hour as from and to */
+static void range_of(const struct bench *b, int64_t from_ms, int64_t to_ms, char from[40],
+                     char to[40])
 {
-    char from[40], to[40], selector[64];
+    (void)real_ns_format((real_ns){b->hour.v + from_ms * NS_PER_MS}, from);
+    (void)real_ns_format((real_ns){b->hour.v + to_ms * NS_PER_MS}, to);
+}
+
+static void ask_api(struct bench *b, enum question q, uint32_t service, struct msg_reply *reply)
+{
+    const bool ten = q == Q_ONE_TEN || q == Q_DIFF, all = q == Q_ALL || q == Q_MERGED;
+    char from[40], to[40], from_a[40], to_a[40], selector[64];
     struct bench_param p[8] = {{"q", selector}, {"from", from}, {"to", to}};
     uint32_t n = 3;
 
-    (void)real_ns_format(b->hour, from);
-    (void)real_ns_format((real_ns){b->hour.v + DATA_SPAN_MS * NS_PER_MS}, to);
-    (void)snprintf(selector, sizeof selector, "cpu");
-    if (q == Q_ONE)
+    range_of(b, ten ? DATA_CUT0 : 0, ten ? DATA_CUT1 : DATA_SPAN_MS, from, to);
+    range_of(b, DATA_CUT0 - (DATA_CUT1 - DATA_CUT0), DATA_CUT0, from_a, to_a);
+    if (all)
+        (void)snprintf(selector, sizeof selector, "cpu");
+    else
         (void)snprintf(selector, sizeof selector, "cpu{service=\"svc%03u\"}", service);
     if (q == Q_ALL) {
         p[n++] = (struct bench_param){"by", "service"};
         p[n++] = (struct bench_param){"groups", "200"};
     }
-    bench_get(b, "/api/v1/flamegraph", p, n, reply);
+    if (q == Q_DIFF) {
+        p[n++] = (struct bench_param){"from_a", from_a};
+        p[n++] = (struct bench_param){"to_a", to_a};
+    }
+    bench_get(b,
+              q == Q_TOP    ? "/api/v1/top"
+              : q == Q_DIFF ? "/api/v1/diff"
+                            : "/api/v1/flamegraph",
+              p, n, reply);
 }
 
 /* ---- through the store ----------------------------------------------------------------------- */
@@ -218,8 +237,8 @@ static void scan(struct bench *b, enum question q, uint32_t service, struct acc 
 void bench_ask(struct bench *b, enum question q, uint32_t service, struct acc *a,
                struct msg_reply *reply)
 {
-    if (q <= Q_MERGED)
-        flame(b, q, service, reply);
+    if (q <= Q_API_LAST)
+        ask_api(b, q, service, reply);
     else
         scan(b, q, service, a);
 }

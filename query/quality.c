@@ -265,6 +265,7 @@ struct unknown {
     uint32_t n_scope, n_series;
     uint64_t n;
     bool gave_up;
+    bool any; /* stop at the first */
 };
 
 static bool speaks_for(const struct query_cover *c, const struct store_series *s)
@@ -294,7 +295,7 @@ static bool on_series(void *ctx, const struct store_series *s)
             return true;
     }
     u->n++;
-    return true;
+    return !u->any;
 }
 
 /* Series for which no source says anything: nobody knows what of them is missing. */
@@ -313,6 +314,19 @@ static int unknown_sources(struct query *q, const struct query_evidence *ev, uin
         if (i == 0 || ev->cover[i].scope != ev->cover[i - 1].scope)
             u.scope[u.n_scope++] = &ev->cover[i];
     }
+    /* mostly sources speak for all series there ever were: then which ones occur is no matter */
+    u.any = true;
+    r = store_known_series(q->view, &ask, on_series, &u, &err);
+    if (r == 0) {
+        *ret = 0;
+        return 0;
+    }
+    if (r < 0 && r != -ECANCELED)
+        return query_store_failed(q, r, &err, e);
+    err = (struct err){};
+    u.any = u.gave_up = false;
+    u.n_series = 0;
+    u.n = 0;
     r = store_list_series(q->view, &ask, on_series, &u, &err);
     if (u.gave_up) {
         *ret = BATCH_UNKNOWN;

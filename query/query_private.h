@@ -388,10 +388,7 @@ enum {
     QUERY_NODE_MANY = 128,   /* its children are in query_tree.child */
 };
 
-enum {
-    QUERY_FN_NO_STACK = 1,
-    QUERY_FN_TRUNCATED = 2,
-    QUERY_FN_UNSYMBOLISED = 4,
+enum { /* beside enum func_mark */
     QUERY_FN_FRAME = 8, /* of some frame, not of levels alone */
 };
 

@@ -319,15 +319,62 @@ static bool on_type(void *ctx, const struct store_type *t)
     return true;
 }
 
+/* Imported types of the name that is meant: few, if any. */
+struct known {
+    const struct query_select *s;
+    struct query *q;
+    uint32_t n, room;
+    ptype_id *id;
+    struct query_err *e;
+    int r;
+};
+
+static bool on_known(void *ctx, const struct store_type *t)
+{
+    struct known *k = ctx;
+    ptype_id *id;
+
+    if (!wanted(k->s, t->name, t->unit, t->kind))
+        return true;
+    id = query_grow(k->q, k->id, k->n, &k->room, sizeof *id, k->e);
+    if (!id) {
+        k->r = -ENOMEM;
+        return false;
+    }
+    id[k->n++] = t->id;
+    k->id = id;
+    return true;
+}
+
+/* Those of the known types that occur in the range. */
+static int occurring(struct query *q, const struct known *k, struct interval range,
+                     struct choice *c, struct query_err *e)
+{
+    for (uint32_t i = 0; i < k->n; i++) {
+        struct store_ask ask = {.sel.type = k->id[i], .range = range};
+        struct err err = {};
+        int r = store_list_types(q->view, &ask, on_type, c, &err);
+
+        if (c->failed)
+            return query_no_memory(q, e);
+        if (r < 0)
+            return query_store_failed(q, r, &err, e);
+    }
+    return 0;
+}
+
 /*
  * Built-in types have a name always. Imported ones count as candidates where they occur: in the
- * range, and only if nothing of that name does, anywhere.
+ * range, and only if nothing of that name does, anywhere. Rows are looked at only for types that
+ * could be meant: seldom any.
  */
 int query_select_type(struct query *q, struct query_err *e)
 {
     struct choice c = {.s = &q->select, .q = q};
-    struct store_ask ask = {.range = q->head.range};
+    struct known known = {.s = &q->select, .q = q, .e = e};
+    struct interval range = q->head.range;
     struct err err = {};
+    int r;
 
     for (ptype_id id = 1; id < PTYPE_BUILTIN_END; id++) {
         const struct ptype *p = ptype_builtin(id);
@@ -335,14 +382,14 @@ int query_select_type(struct query *q, struct query_err *e)
         if (p && wanted(c.s, str_c(p->name), str_c(p->unit), p->kind))
             offer(&c, &(struct query_type){id, str_c(p->name), str_c(p->unit), p->kind});
     }
+    r = store_known_types(q->view, on_known, &known, &err);
+    if (known.r < 0)
+        return known.r;
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
     for (int pass = 0; pass < 2 && !(c.n && (pass || c.s->unit.n)); pass++) {
-        int r = store_list_types(q->view, &ask, on_type, &c, &err);
-
-        if (c.failed)
-            return query_no_memory(q, e);
-        if (r < 0)
-            return query_store_failed(q, r, &err, e);
-        ask.range = (struct interval){{INT64_MIN}, {INT64_MAX}};
+        TRY(occurring(q, &known, range, &c, e));
+        range = (struct interval){{INT64_MIN}, {INT64_MAX}};
     }
     if (c.n == 0)
         return query_fail(e, -ENOENT, QUERY_UNKNOWN_TYPE, "q", "no profile type %.*s%s%.*s%s%.*s",

@@ -18,39 +18,6 @@
 /* ---- functions ---------------------------------------------------------------------------------
  */
 
-static bool hex_address(struct str s)
-{
-    uint64_t v;
-
-    return str_starts(s, STR("0x")) && str_hex64(str_from(s, 2), &v);
-}
-
-/* binary+0xoffset, 0xaddress or nothing at all. */
-static bool unsymbolised(const struct query_func *f)
-{
-    size_t plus = str_rfind(f->name, '+');
-
-    if (f->kind == FRAME_OTHER || f->kind == 0)
-        return false;
-    return f->name.n == 0 || hex_address(f->name) ||
-           (plus != SIZE_MAX && hex_address(str_from(f->name, plus + 1)));
-}
-
-static uint8_t func_flags(const struct query_func *f)
-{
-    uint8_t flags = 0;
-
-    if (f->kind == FRAME_OTHER && f->scope.n == 0) {
-        if (str_starts(f->name, STR("[no stack")))
-            flags |= QUERY_FN_NO_STACK;
-        else if (str_starts(f->name, STR("[truncated")))
-            flags |= QUERY_FN_TRUNCATED;
-    }
-    if (unsymbolised(f))
-        flags |= QUERY_FN_UNSYMBOLISED;
-    return flags;
-}
-
 static int grow_funcs(struct query *q, struct query_tree *t, struct query_err *e)
 {
     uint32_t cap = t->cap_func ? t->cap_func * 2 : 256;
@@ -108,7 +75,7 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
     TRY(grow_funcs(q, t, e));
     *slot = t->n_func;
     t->fn[t->n_func] = *f;
-    t->fn_flag[t->n_func] = func_flags(f);
+    t->fn_flag[t->n_func] = func_mark(f->kind, f->scope, f->name);
     *ret = t->n_func++;
     return 0;
 }
@@ -541,11 +508,11 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
     for (uint32_t i = 1; i < t->n; i++) {
         uint8_t f = t->flag[i] & QUERY_NODE_LEVEL ? 0 : t->fn_flag[t->func[i]];
 
-        if (f & QUERY_FN_NO_STACK)
+        if (f & FUNC_NO_STACK)
             s.no_stack += w->self[i];
-        if ((f & QUERY_FN_TRUNCATED) && !(t->flag[i] & QUERY_NODE_AGAIN))
+        if ((f & FUNC_TRUNCATED) && !(t->flag[i] & QUERY_NODE_AGAIN))
             s.truncated += w->total[i];
-        if (f & QUERY_FN_UNSYMBOLISED)
+        if (f & FUNC_UNSYMBOLISED)
             s.unsymbolised += w->self[i];
     }
     return s;

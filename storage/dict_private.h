@@ -37,7 +37,7 @@ struct dict_frame {
 };
 
 struct dict_func {
-    uint8_t kind;
+    uint8_t kind, mark;   /* mark: enum func_mark bits */
     uint32_t scope, name; /* texts; they are the function */
     uint32_t file, bin;   /* texts, of its first frame */
     uint64_t key;
@@ -50,14 +50,15 @@ struct dict_node {
 
 struct dict_trie {
     struct store_trie_id id;
-    uint32_t at;                     /* index in epoch.trie */
-    struct dict_trie *older;         /* of the service: sub one less */
-    struct vec parent, frame, fnode; /* u32 by node */
-    struct vec fparent, func;        /* u32 by function node */
-    struct vec again;                /* bits by function node */
-    _Atomic uint32_t n, n_fnode;     /* published */
-    struct hindex local;             /* g -> node; the root is not in it */
-    struct hindex fchild;            /* (function parent, function) -> function node */
+    uint32_t at;                           /* index in epoch.trie */
+    struct dict_trie *older;               /* of the service: sub one less */
+    struct vec parent, frame, fnode;       /* u32 by node */
+    struct vec fparent, func;              /* u32 by function node */
+    struct vec again;                      /* bits by function node */
+    struct vec marked;                     /* struct store_marked */
+    _Atomic uint32_t n, n_fnode, n_marked; /* published */
+    struct hindex local;                   /* g -> node; the root is not in it */
+    struct hindex fchild;                  /* (function parent, function) -> function node */
 };
 
 struct dict {

@@ -563,3 +563,40 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
     arena_deinit(&a);
     return r == 0 ? o.r : r;
 }
+
+/* ---- without rows -------------------------------------------------------------------------- */
+
+int store_known_types(struct store_view *v, store_type_fn *fn, void *ctx, struct err *err)
+{
+    for (uint32_t i = PTYPE_BUILTIN_END; i < PTYPE_BUILTIN_END + v->snap.ptype; i++) {
+        struct store_type t;
+
+        if (names_type_info(v->names, v->snap.ptype, bit_type(i), &t) && !fn(ctx, &t))
+            return cancelled(err);
+    }
+    return 0;
+}
+
+int store_known_series(struct store_view *v, const struct store_ask *ask, store_series_fn *fn,
+                       void *ctx, struct err *err)
+{
+    struct selection sel;
+    struct opened *o;
+    struct arena a;
+    int r;
+
+    read_arena(v, &a);
+    r = view_open(v, &ask->range, 1, &a, &o, err);
+    if (r == 0)
+        r = select_series(v, &ask->sel, o, &a, &sel, err);
+    for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
+        const struct names_series *s = names_series(v->names, i);
+        const struct names_labels *l = names_labels(v->names, s->labels);
+        struct store_series out = {.type = s->type, .labels = {l->n, l->v}};
+
+        if (bit_get(sel.series, i) && !fn(ctx, &out))
+            r = cancelled(err);
+    }
+    arena_deinit(&a);
+    return r;
+}

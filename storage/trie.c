@@ -15,6 +15,20 @@ static bool push_u32(struct vec *v, struct pool *p, uint32_t x)
     return e != NULL;
 }
 
+/* Most functions have no mark: only those that do are listed. */
+static bool push_marked(struct dict *d, struct dict_trie *t, uint32_t fnode, uint32_t func)
+{
+    uint8_t mark = func ? TABLE(&d->func, struct dict_func, func)->mark : 0;
+    struct store_marked *e;
+
+    if (!mark)
+        return true;
+    e = vec_push(&t->marked, d->pool);
+    if (e)
+        *e = (struct store_marked){fnode, mark};
+    return e != NULL;
+}
+
 static bool is_again(const struct dict_trie *t, uint32_t fparent, uint32_t func)
 {
     for (uint32_t i = fparent; i != 0; i = *VEC(&t->fparent, uint32_t, i)) {
@@ -51,7 +65,7 @@ static bool find_local(const struct dict_trie *t, uint32_t g, uint32_t *ret)
 /* The function node below fparent. Its bit in a word that readers copy meanwhile: atomic. */
 static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fparent, uint32_t func)
 {
-    const uint32_t h = hash_of(fparent, func);
+    const uint32_t h = hash_of(fparent, func), marked = t->marked.n;
     uint32_t f = t->func.n;
 
     for (uint32_t at = h, found; hindex_next(&t->fchild, h, &at, &found);) {
@@ -67,7 +81,8 @@ static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fpar
         t->fparent.n--;
         return NONE;
     }
-    if (!pool_hindex_add(d->pool, &t->fchild, h, f)) {
+    if (!push_marked(d, t, f, func) || !pool_hindex_add(d->pool, &t->fchild, h, f)) {
+        t->marked.n = marked;
         t->fparent.n--;
         t->func.n--;
         return NONE;
@@ -123,6 +138,7 @@ struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id)
     vec_init(&t->fparent, 4);
     vec_init(&t->func, 4);
     vec_init(&t->again, 8);
+    vec_init(&t->marked, sizeof(struct store_marked));
     hindex_init(&t->local);
     hindex_init(&t->fchild);
     if (push_u32(&t->parent, d->pool, 0) && push_u32(&t->frame, d->pool, 0) &&
@@ -145,6 +161,7 @@ void dict_trie_free(struct dict *d, struct dict_trie *t)
     vec_deinit(&t->fparent, d->pool);
     vec_deinit(&t->func, d->pool);
     vec_deinit(&t->again, d->pool);
+    vec_deinit(&t->marked, d->pool);
     hindex_deinit(&t->local);
     hindex_deinit(&t->fchild);
     pool_free(d->pool, t, sizeof *t);
@@ -174,6 +191,7 @@ uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *r
 
 void dict_trie_publish(struct dict_trie *t)
 {
+    atomic_store_explicit(&t->n_marked, t->marked.n, memory_order_release);
     atomic_store_explicit(&t->n_fnode, t->func.n, memory_order_release);
     atomic_store_explicit(&t->n, t->parent.n, memory_order_release);
 }

@@ -30,6 +30,8 @@ struct trie {
     struct map child, fchild; /* parent and what makes the child -> its number */
     uint32_t *v_parent, *v_frame, *v_fnode, *v_fparent, *v_func; /* as the view hands them out */
     uint64_t *v_again;
+    uint32_t n_marked;
+    struct store_marked *v_marked;
 };
 struct func {
     uint32_t epoch;
@@ -109,8 +111,11 @@ static void trie_forget(struct trie *t)
     free(t->v_fparent);
     free(t->v_func);
     free(t->v_again);
+    free(t->v_marked);
     t->v_parent = t->v_frame = t->v_fnode = t->v_fparent = t->v_func = NULL;
     t->v_again = NULL;
+    t->v_marked = NULL;
+    t->n_marked = 0;
 }
 
 struct store *fake_store_free(struct store *s)
@@ -980,6 +985,17 @@ int store_list_types(struct store_view *v, const struct store_ask *ask, store_ty
     return 0;
 }
 
+int store_known_types(struct store_view *v, store_type_fn *fn, void *ctx, struct err *err)
+{
+    for (uint32_t i = 0; i < v->s->n_type; i++) {
+        struct store_type t = type_of(v->s, PTYPE_IMPORTED_FIRST + i);
+
+        if (!fn(ctx, &t))
+            return err_set(err, -ECANCELED, "the callback said stop");
+    }
+    return 0;
+}
+
 static int str_order(const void *a, const void *b)
 {
     return str_cmp(*(const struct str *)a, *(const struct str *)b);
@@ -1059,6 +1075,14 @@ int store_list_series(struct store_view *v, const struct store_ask *ask, store_s
             return err_set(err, -ECANCELED, "the callback said stop");
     }
     return 0;
+}
+
+int store_known_series(struct store_view *v, const struct store_ask *ask, store_series_fn *fn,
+                       void *ctx, struct err *err)
+{
+    struct store_ask ever = {.sel = ask->sel, .range = {{INT64_MIN}, {INT64_MAX}}};
+
+    return store_list_series(v, &ever, fn, ctx, err);
 }
 
 int store_list_targets(struct store_view *v, const struct store_ask *ask, store_target_fn *fn,
@@ -1236,6 +1260,19 @@ static void fill_again(struct trie *t)
     }
 }
 
+static void fill_marked(struct store_view *v, struct trie *t)
+{
+    t->v_marked = xcalloc(t->n_fnode, sizeof *t->v_marked);
+    for (uint32_t i = 1; i < t->n_fnode; i++) {
+        struct store_func f = {};
+        int r = store_func(v, t->id.epoch, t->fnode[i].func, &f, NULL);
+        uint8_t mark = r == 0 ? func_mark(f.kind, f.scope, f.name) : 0;
+
+        if (mark)
+            t->v_marked[t->n_marked++] = (struct store_marked){i, mark};
+    }
+}
+
 int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie *ret,
                struct err *err)
 {
@@ -1261,6 +1298,7 @@ int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie 
                 t->v_func[k] = t->fnode[k].func;
             }
             fill_again(t);
+            fill_marked(v, t);
         }
         *ret = (struct store_trie){.n = t->n,
                                    .parent = t->v_parent,
@@ -1269,7 +1307,9 @@ int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie 
                                    .n_fnode = t->n_fnode,
                                    .fparent = t->v_fparent,
                                    .func = t->v_func,
-                                   .again = t->v_again};
+                                   .again = t->v_again,
+                                   .n_marked = t->n_marked,
+                                   .marked = t->v_marked};
         return 0;
     }
     return err_set(err, -ENOENT, "no such trie");

@@ -67,8 +67,11 @@ static void ask_api(struct bench *b, enum question q, uint32_t service, struct m
         p[n++] = (struct bench_param){"groups", "200"};
     }
     if (q == Q_DIFF) {
-        p[n++] = (struct bench_param){"from_a", from_a};
-        p[n++] = (struct bench_param){"to_a", to_a};
+        p[0].name = "a_q";
+        p[1].name = "b_from";
+        p[2].name = "b_to";
+        p[n++] = (struct bench_param){"a_from", from_a};
+        p[n++] = (struct bench_param){"a_to", to_a};
     }
     bench_get(b,
               q == Q_TOP    ? "/api/v1/top"

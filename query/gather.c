@@ -61,6 +61,7 @@ static struct query_acc *acc_free(struct query_acc *a)
         free(a->count);
         free(a->unknown);
         free(a->var);
+        free(a->entry);
         free(a);
     }
     return NULL;
@@ -84,6 +85,18 @@ static bool is_at(const struct query_acc *a, struct acc_key k)
            a->trie.sub == k.trie.sub && a->side == k.side && a->group == k.group;
 }
 
+static bool acc_columns(struct query_gather *g, struct query_acc *a)
+{
+    uint32_t n = a->n;
+
+    if (!budget(g, (uint64_t)n * (sizeof(unit_i128) + sizeof(uint64_t)) + n / 8))
+        return false;
+    a->sum = calloc(n, sizeof *a->sum);
+    a->count = calloc(n, sizeof *a->count);
+    a->unknown = calloc((n + 63) / 64, sizeof *a->unknown);
+    return a->sum && a->count && a->unknown;
+}
+
 static struct query_acc *acc_new(struct query_gather *g, struct query_gather_worker *w,
                                  struct acc_key k)
 {
@@ -100,17 +113,12 @@ static struct query_acc *acc_new(struct query_gather *g, struct query_gather_wor
             t.fnode = NULL;
     }
     w->r = -ENOMEM;
-    if (!budget(g, (uint64_t)n * (sizeof(unit_i128) + sizeof(uint64_t)) + n / 8 + sizeof *a))
-        return NULL;
-    a = calloc(1, sizeof *a);
+    a = budget(g, sizeof *a) ? calloc(1, sizeof *a) : NULL;
     if (!a)
         return NULL;
     *a = (struct query_acc){
         .trie = k.trie, .side = k.side, .group = k.group, .n = n, .fnode = t.fnode};
-    a->sum = calloc(n, sizeof *a->sum);
-    a->count = calloc(n, sizeof *a->count);
-    a->unknown = calloc((n + 63) / 64, sizeof *a->unknown);
-    if (!a->sum || !a->count || !a->unknown)
+    if (!g->listed && !acc_columns(g, a))
         return acc_free(a);
     w->r = 0;
     return a;
@@ -206,6 +214,63 @@ static void share_add(const struct query_gather *g, struct query_acc *a,
     }
 }
 
+/* Entries in place of columns that are mostly empty. 1, 0: it needs columns, or -ENOMEM. */
+static int share_list(struct query_gather *g, struct query_acc *a, const struct store_share *s)
+{
+    struct query_entry *p;
+    uint64_t most = 0;
+
+    if (!s->sum.v || s->var || s->count_unknown || !a->fnode || s->n > UINT32_MAX - a->n_entry)
+        return 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        most |= s->count[i];
+    if (most > UINT32_MAX)
+        return 0;
+    p = budget(g, (uint64_t)s->n * sizeof *p)
+            ? realloc(a->entry, ((size_t)a->n_entry + s->n) * sizeof *p)
+            : NULL;
+    if (!p)
+        return -ENOMEM;
+    a->entry = p;
+    a->var_missing = true;
+    p += a->n_entry;
+    for (uint32_t i = 0; i < s->n; i++) {
+        p[i] = (struct query_entry){a->fnode[s->node[i]], (uint32_t)s->count[i], s->sum.v[i]};
+        a->entry_sum += p[i].sum;
+        a->entry_count += p[i].count;
+        a->below_zero |= p[i].sum < 0;
+    }
+    a->n_entry += s->n;
+    return 1;
+}
+
+/* What was listed, as columns. */
+static bool unlist(struct query_gather *g, struct query_acc *a)
+{
+    if (a->sum)
+        return true;
+    if (!acc_columns(g, a))
+        return false;
+    for (uint32_t i = 0; i < a->n_entry; i++) {
+        a->sum[a->entry[i].node] += a->entry[i].sum;
+        a->count[a->entry[i].node] += a->entry[i].count;
+    }
+    free(a->entry);
+    a->entry = NULL;
+    a->n_entry = 0;
+    return true;
+}
+
+int query_gather_columns(struct query_gather *g, struct query_err *e)
+{
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        if (!unlist(g, g->acc[i]))
+            return query_no_memory(g->q, e);
+    }
+    g->listed = false;
+    return 0;
+}
+
 static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
 {
     struct query_gather *g = ctx;
@@ -229,6 +294,16 @@ static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
         (struct acc_key){g->n_bucket ? (struct store_trie_id){} : s->trie, s->side, s->group});
     if (!a)
         return false;
+    if (g->listed && !a->sum) {
+        int r = share_list(g, a, s);
+
+        if (r == 0 && !unlist(g, a))
+            r = -ENOMEM;
+        if (r)
+            w->r = r < 0 ? r : 0;
+        if (r)
+            return r > 0;
+    }
     if (s->var && !acc_var(g, a)) {
         w->r = -ENOMEM;
         return false;
@@ -519,7 +594,7 @@ static int choose_groups(struct query *q, uint32_t *ret_n, struct store_group **
     return 0;
 }
 
-int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
+static int gather(struct query *q, int64_t bucket_ns, bool listed, struct query_err *e)
 {
     struct store_group *group = NULL;
     struct store_query sq;
@@ -537,6 +612,7 @@ int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
     }
     (void)query_gather_free(q->gather);
     q->gather = gather_new(q, n_bucket);
+    q->gather->listed = listed;
     store_question(q, bucket_ns > 0 ? STORE_TOTALS : STORE_STACKS, &sq);
     if (bucket_ns > 0)
         filter_totals(q->gather, &sq);
@@ -557,4 +633,21 @@ int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
         q->other->head.effective = q->gather->answer.side[1].effective;
     }
     return 0;
+}
+
+int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
+{
+    return gather(q, bucket_ns, false, e);
+}
+
+int query_gather_listed(struct query *q, struct query_err *e)
+{
+    struct query_gather *g;
+    uint32_t listed = 0;
+
+    TRY(gather(q, 0, true, e));
+    g = q->gather;
+    for (uint32_t i = 0; i < g->n_acc; i++)
+        listed += !g->acc[i]->sum;
+    return listed == g->n_acc ? 0 : query_gather_columns(g, e);
 }

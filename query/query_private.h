@@ -17,6 +17,7 @@
  *   gather.c                  store_scan -> sums by function node, one accumulator per trie, side
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
+ *   shown.c                   the same, without what is too small to be shown
  *   filter.c short.c shape.c  that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
  *   tree.c sandwich.c diff.c  the answers made of them
@@ -275,6 +276,13 @@ static inline unit_i128 query_round(unit_i128 fixed)
     return (fixed + ((unit_i128)1 << (QUERY_FIX_BITS - 1))) >> QUERY_FIX_BITS;
 }
 
+/* What a share holds of one node: all there is of it, where counts and sums are small. */
+struct query_entry {
+    uint32_t node; /* function node */
+    uint32_t count;
+    int64_t sum;
+};
+
 /* Sums of one trie, side and group by function node; of totals by bucket. */
 struct query_acc {
     struct store_trie_id trie;
@@ -286,6 +294,12 @@ struct query_acc {
     uint64_t *unknown; /* bits: counts are lower bounds */
     double *var;       /* variances of the sums; NULL: none was told */
     bool var_missing;  /* some shares did not tell */
+    uint32_t n_entry;  /* query_gather.listed: instead of the columns above, in no order, nodes may
+                          occur more than once */
+    struct query_entry *entry;
+    unit_i128 entry_sum;
+    uint64_t entry_count;
+    bool below_zero; /* one of them is */
 };
 
 struct query_gather_worker;
@@ -293,6 +307,7 @@ struct query_gather_worker;
 struct query_gather {
     struct query *q;
     uint32_t n_bucket; /* 0: by function node */
+    bool listed;       /* entries are enough, while they can hold it: see query_gather_columns() */
     uint32_t n_worker;
     struct query_gather_worker *worker;
     atomic_ullong used; /* bytes */
@@ -316,6 +331,10 @@ struct query_amount query_gather_amount(const struct query_gather *g, uint32_t s
  * under STORE_REST (a scan of totals before chooses them). Into q->gather; what was there is freed.
  */
 [[nodiscard]] int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e);
+/* Stacks, as lists where that is possible: then q->gather->listed. */
+[[nodiscard]] int query_gather_listed(struct query *q, struct query_err *e);
+/* Lists into columns. */
+[[nodiscard]] int query_gather_columns(struct query_gather *g, struct query_err *e);
 /* The whole range as one number, filters or not; takes the place of q->gather. */
 [[nodiscard]] int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
                                      struct query_err *e);
@@ -362,6 +381,7 @@ struct query_ids {
 
 struct query_tree {
     bool inverted; /* leaves first: self stands where the stack begins */
+    bool short_names; /* functions by id come in under theirs */
     uint32_t n_side;
     uint32_t n, cap;
     uint32_t *parent, *func;
@@ -371,6 +391,9 @@ struct query_tree {
     uint64_t *hash;
     uint32_t *first, *next; /* newest child; the one made before it; 0: none */
     struct map child;       /* parent << 32 | func -> node, of parents with many children */
+    uint32_t *cut; /* nodes below this one and outside the tree, but in its total: see shown.c; NULL:
+                      the tree is whole */
+    const struct query_stacks *stacks; /* of the whole tree, where it is cut */
 
     uint32_t n_func, cap_func;
     struct query_func *fn; /* 0: the root */
@@ -421,6 +444,37 @@ uint64_t query_func_key(const struct query_func *f);
 [[nodiscard]] int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e);
 struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
 
+/* For shown.c: a group's node; the number of a function by its id in an epoch, remembered in ids or
+ * not; room; a child that is known to be new. */
+[[nodiscard]] int query_tree_group(struct query *q, struct query_tree *t, uint32_t group,
+                                   uint32_t *ret, struct query_err *e);
+[[nodiscard]] int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
+                                 struct query_ids **ret, struct query_err *e);
+[[nodiscard]] int query_tree_func_by_id(struct query *q, struct query_tree *t,
+                                        struct query_ids *ids, uint32_t id, uint32_t *ret,
+                                        struct query_err *e);
+[[nodiscard]] int query_tree_func_of(struct query *q, struct query_tree *t, uint32_t epoch,
+                                     uint32_t id, uint32_t *ret, struct query_err *e);
+[[nodiscard]] int query_tree_room(struct query *q, struct query_tree *t, uint32_t cap,
+                                  struct query_err *e);
+[[nodiscard]] int query_tree_add(struct query *q, struct query_tree *t, uint32_t parent,
+                                 uint32_t func, uint32_t *ret, struct query_err *e);
+
+/* ---- shown.c: the tree of what will be shown, names last ------------------------------------- */
+
+struct query_shown_ask {
+    uint32_t width; /* above 0 */
+    uint64_t root;
+};
+
+/*
+ * The union as query_tree_union() makes it, without the nodes that are too small to be shown: their
+ * number is in cut[], their weight in their ancestors' totals.
+ *   ret_done  false: not for this question or these data; nothing was done, the gather is whole
+ */
+[[nodiscard]] int query_tree_shown(struct query *q, const struct query_shown_ask *ask,
+                                   struct query_tree *ret, bool *ret_done, struct query_err *e);
+
 static inline uint64_t query_samples(const struct query_tree *t, uint32_t side, uint32_t i)
 {
     return t->flag[i] & (QUERY_NODE_UNKNOWN << side) ? BATCH_UNKNOWN : t->w[side].samples[i];
@@ -443,6 +497,10 @@ struct query_shape {
     uint32_t n_filtered;
     const struct query_filtered *filtered[2]; /* per side */
 };
+
+/* The function under its short name; *ret may be f. */
+[[nodiscard]] int query_short_func(struct query *q, const struct query_func *f,
+                                   struct query_func *ret, struct query_err *e);
 
 [[nodiscard]] int query_shape(struct query *q, bool invert, struct query_shape *ret,
                               struct query_err *e);

@@ -11,14 +11,15 @@
  * searches are tried on its full names, and quality speaks of all that was selected.
  */
 
-static int short_func(struct query *q, const struct query_func *f, struct query_func *ret,
-                      struct query_err *e)
+int query_short_func(struct query *q, const struct query_func *f, struct query_func *ret,
+                     struct query_err *e)
 {
     struct str name = query_short_name(&q->arena, f->name);
 
     if (name.n && !name.p)
         return query_no_memory(q, e);
-    *ret = *f;
+    if (ret != f)
+        *ret = *f;
     if (str_eq(name, f->name))
         return 0;
     ret->name = name;
@@ -57,7 +58,7 @@ static int to_func(struct reshape *rs, uint32_t f, uint32_t *ret, struct query_e
 
     if (rs->func[f] == 0) {
         if (rs->q->short_names)
-            TRY(short_func(rs->q, &rs->from->fn[f], &fn, e));
+            TRY(query_short_func(rs->q, &rs->from->fn[f], &fn, e));
         TRY(query_tree_func(rs->q, rs->to, &fn, &rs->func[f], e));
         rs->to->fn_flag[rs->func[f]] |= QUERY_FN_FRAME;
     }

@@ -134,6 +134,27 @@ int query_flame_rows(struct query *q, const struct query_tree *t, uint32_t root,
     return 0;
 }
 
+/* A search is tried on every name, inverted trees are made of whole stacks. */
+static bool wants_all(const struct query_flame_ask *ask)
+{
+    return ask->width == 0 || ask->invert || ask->match.n;
+}
+
+static int shape(struct query *q, const struct query_flame_ask *ask, struct query_shape *s,
+                 struct query_err *e)
+{
+    const struct query_shown_ask shown = {.width = ask->width, .root = ask->root};
+    bool done = false;
+
+    s->t = &s->all;
+    if (!wants_all(ask))
+        TRY(query_tree_shown(q, &shown, &s->all, &done, e));
+    if (done)
+        return 0;
+    TRY(query_gather_columns(q->gather, e));
+    return query_shape(q, ask->invert, s, e);
+}
+
 static int flame(struct query *q, const struct query_flame_ask *ask, struct query_shape *s,
                  struct query_flame *ret, struct query_err *e)
 {
@@ -144,7 +165,7 @@ static int flame(struct query *q, const struct query_flame_ask *ask, struct quer
     const uint8_t *in_view = NULL;
     uint32_t root = 0;
 
-    TRY(query_shape(q, ask->invert, s, e));
+    TRY(shape(q, ask, s, e));
     TRY(find_root(q, s, ask->root, &root, &ret->view_found, e));
     TRY(query_fn_table(q, s->t, &fns, e));
     TRY(query_path(q, s->t, root, &fns, &ret->n_path, &ret->path, e));
@@ -182,7 +203,10 @@ int query_flame(struct query *q, const struct query_flame_ask *ask, struct query
 
     TRY(query_max_nodes(ask->max_nodes, e));
     q->detail = ask->detail;
-    TRY(query_gather(q, 0, e));
+    if (wants_all(ask) || q->filters.n)
+        TRY(query_gather(q, 0, e));
+    else
+        TRY(query_gather_listed(q, e));
     r = flame(q, ask, &s, &f, e);
     query_shape_deinit(&s);
     if (r == 0)

@@ -129,7 +129,7 @@ static int plain_func(struct query *q, uint32_t epoch, uint32_t id, struct query
 }
 
 /* The names that an epoch's functions have in the tree; room for those below n. */
-static int ids_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
+int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
                   struct query_ids **ret, struct query_err *e)
 {
     struct query_ids *ids = t->ids;
@@ -155,19 +155,27 @@ static int ids_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_
 }
 
 /* id: a function of the epoch, or a frame of it, by what the question tells apart. */
-static int func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids, uint32_t id,
-                      uint32_t *ret, struct query_err *e)
+int query_tree_func_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
+                       uint32_t *ret, struct query_err *e)
 {
     struct query_func f = {};
 
+    if (q->detail == QUERY_OF_FUNCTIONS)
+        TRY(plain_func(q, epoch, id, &f, e));
+    else
+        TRY(frame_func(q, epoch, id, &f, e));
+    if (t->short_names)
+        TRY(query_short_func(q, &f, &f, e));
+    return query_tree_func(q, t, &f, ret, e);
+}
+
+int query_tree_func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids,
+                          uint32_t id, uint32_t *ret, struct query_err *e)
+{
     *ret = ids->func[id];
     if (*ret)
         return 0;
-    if (q->detail == QUERY_OF_FUNCTIONS)
-        TRY(plain_func(q, ids->epoch, id, &f, e));
-    else
-        TRY(frame_func(q, ids->epoch, id, &f, e));
-    TRY(query_tree_func(q, t, &f, ret, e));
+    TRY(query_tree_func_of(q, t, ids->epoch, id, ret, e));
     ids->func[id] = *ret;
     return 0;
 }
@@ -182,7 +190,7 @@ static int func_by_id(struct query *q, struct query_tree *t, struct query_ids *i
             memcpy(*(to), from, (n) * sizeof **(to));                                              \
     } while (0)
 
-static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struct query_err *e)
+int query_tree_room(struct query *q, struct query_tree *t, uint32_t cap, struct query_err *e)
 {
     struct query_tree n = *t;
 
@@ -209,13 +217,13 @@ static int grow_nodes(struct query *q, struct query_tree *t, uint32_t cap, struc
 }
 
 /* A child that is known not to be there yet. */
-static int add_child(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
+int query_tree_add(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
                      uint32_t *ret, struct query_err *e)
 {
     uint32_t i = t->n;
 
     if (i == t->cap)
-        TRY(grow_nodes(q, t, i + 1, e));
+        TRY(query_tree_room(q, t, i + 1, e));
     t->parent[i] = parent;
     t->func[i] = func;
     t->next[i] = t->first[parent];
@@ -255,14 +263,14 @@ int query_tree_child(struct query *q, struct query_tree *t, uint32_t parent, uin
             }
         }
         if (!i)
-            return add_child(q, t, parent, func, ret, e);
+            return query_tree_add(q, t, parent, func, ret, e);
         TRY(map_children(q, t, parent, e));
     }
     if (map_at(&t->child, child_key(parent, func), &slot) == MAP_FULL)
         return query_no_memory(q, e);
     if (*slot == 0) {
         *slot = t->n;
-        return add_child(q, t, parent, func, ret, e);
+        return query_tree_add(q, t, parent, func, ret, e);
     }
     *ret = (uint32_t)*slot;
     return 0;
@@ -299,7 +307,7 @@ int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint
     map_init(&t->child, 0);
     map_init(&t->fn_by_key, 0);
     t->n_side = n_side;
-    TRY(grow_nodes(q, t, room > 64 ? room : 64, e));
+    TRY(query_tree_room(q, t, room > 64 ? room : 64, e));
     TRY(grow_funcs(q, t, e));
     t->n = t->n_func = 1;
     t->fn[0] = root;
@@ -311,7 +319,7 @@ int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint
  */
 
 /* The node under which a group's stacks hang: levels name=value below the root. */
-static int group_node(struct query *q, struct query_tree *t, uint32_t group, uint32_t *ret,
+int query_tree_group(struct query *q, struct query_tree *t, uint32_t group, uint32_t *ret,
                       struct query_err *e)
 {
     struct query_gather *g = q->gather;
@@ -376,19 +384,19 @@ static int place(struct query *q, struct query_tree *t, const struct query_acc *
     parent = plain ? trie.fparent : trie.parent;
     id = plain ? trie.func : trie.frame;
     TRY(query_alive(q, e));
-    TRY(grow_nodes(q, t, t->n + mark_needed(a, parent, node), e));
+    TRY(query_tree_room(q, t, t->n + mark_needed(a, parent, node), e));
     for (uint32_t i = 1; i < a->n; i++)
         last = node[i] && id[i] > last ? id[i] : last;
-    TRY(ids_of(q, t, a->trie.epoch, last + 1, &ids, e));
+    TRY(query_tree_ids(q, t, a->trie.epoch, last + 1, &ids, e));
     node[0] = top;
     /* functions occur once below a function node: what hangs below a new node is new */
     fresh = plain ? t->n : UINT32_MAX;
     for (uint32_t i = 1; i < a->n; i++) {
         if (!node[i])
             continue;
-        TRY(func_by_id(q, t, ids, id[i], &func, e));
+        TRY(query_tree_func_by_id(q, t, ids, id[i], &func, e));
         if (node[parent[i]] >= fresh)
-            TRY(add_child(q, t, node[parent[i]], func, &node[i], e));
+            TRY(query_tree_add(q, t, node[parent[i]], func, &node[i], e));
         else
             TRY(query_tree_child(q, t, node[parent[i]], func, &node[i], e));
         t->fn_flag[func] |= QUERY_FN_FRAME;
@@ -411,7 +419,7 @@ static int add_acc(struct query *q, struct query_tree *t, const struct query_acc
 {
     uint32_t *node, top = 0;
 
-    TRY(group_node(q, t, a->group, &top, e));
+    TRY(query_tree_group(q, t, a->group, &top, e));
     t->flag[top] |= QUERY_NODE_TOP;
     if (t->group)
         t->group[top] = a->group < q->gather->n_group ? a->group : q->gather->n_group;
@@ -505,6 +513,8 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
     const struct query_weigh *w = &t->w[side];
     struct query_stacks s = {};
 
+    if (t->stacks)
+        return *t->stacks;
     for (uint32_t i = 1; i < t->n; i++) {
         uint8_t f = t->flag[i] & QUERY_NODE_LEVEL ? 0 : t->fn_flag[t->func[i]];
 

@@ -130,13 +130,20 @@ static int open_view(struct view *w, struct query_err *e)
             w->floor = 1;
     }
     w->state[w->root] = IN_VIEW | KEPT;
+    for (uint32_t i = w->root; t->cut && i < t->n; i++) {
+        if (!t->cut[i])
+            continue;
+        w->state[i] |= HAS_CHILD; /* of no size that could be shown: child_min is 0 */
+        w->dropped[i] = 1;
+        w->size[i] = t->cut[i];
+    }
     for (uint32_t i = w->root + 1; i < t->n; i++) {
         uint32_t p = t->parent[i];
 
         if (!(w->state[p] & IN_VIEW))
             continue;
         assert(size[i] <= size[p]);
-        w->state[i] = IN_VIEW;
+        w->state[i] |= IN_VIEW;
         w->depth[i] = w->depth[p] + 1;
         if (!(w->state[p] & HAS_CHILD) || size[i] < w->child_min[p])
             w->child_min[p] = size[i];

@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "query/query_private.h"
+
+/*
+ * The tree of a flame graph without what nobody will see. A view of so many pixels shows no node
+ * below its floor, and most nodes are: so weights are added up by numbers alone, what reaches the
+ * floor is found, and only that is given a name and a place. The rest stays as what it is to an
+ * answer: how many nodes, how much weight.
+ *
+ * Layers: all that hangs under one level of by=, or under the root. A layer of one trie is that trie
+ * as it lies in the dictionary. One of several is first made into a trie by numbers: of functions
+ * of the epoch, which its services share; over several epochs, or under short names, by names, each
+ * looked up once. Small nodes are in that as well, since a node that is small in each trie may reach
+ * the floor in the sum, and since hidden nodes are counted as the union has them.
+ */
+
+#define NODE_BITS 24 /* of slim.low */
+#define NODES_MAX ((uint32_t)1 << NODE_BITS)
+#define COUNT_MAX ((uint64_t)1 << (64 - NODE_BITS))
+
+/* A node and all below it, in 16 bytes: one line of cache holds a node, its parent and two more. */
+struct slim {
+    int64_t sum;
+    uint64_t low; /* observations << NODE_BITS | nodes, itself included */
+};
+
+struct layer {
+    uint32_t top; /* the level above it */
+    uint32_t n_acc;
+    struct query_acc **acc;
+    uint32_t n;
+    const uint32_t *parent, *func;
+    bool named; /* func: of the tree; else of the epoch */
+};
+
+struct shown {
+    struct query *q;
+    const struct query_shown_ask *ask;
+    struct query_tree *t;
+    bool named;
+    int64_t floor;
+    struct query_stacks *stacks;
+
+    struct slim *sum; /* of one layer or trie at a time */
+    uint32_t *pick;   /* what is shown of a layer, falling */
+    uint32_t *at;     /* node -> of the tree; where bit is set */
+    uint64_t *bit;    /* shown */
+    uint32_t room;
+
+    struct map func; /* epoch << 32 | id -> function of the tree */
+    unit_i128 *total;
+    uint64_t *samples;
+    uint32_t *cut;
+    uint32_t n_level, cap; /* of total, samples, cut */
+};
+
+/* ---- is it this question, are they these data? -------------------------------------------------
+ */
+
+static bool asks_for_it(const struct query *q, const struct query_shown_ask *ask)
+{
+    return ask->width > 0 && q->gather->listed && q->filters.n == 0 && !q->other &&
+           q->detail == QUERY_OF_FUNCTIONS && q->head.agg == QUERY_SUM;
+}
+
+/* Sums and counts that fit, and no weight below 0: then what is below the floor has only such below
+ * it. */
+static bool data_fit(const struct query_gather *g)
+{
+    unit_i128 sum = 0;
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        const struct query_acc *a = g->acc[i];
+
+        sum += a->entry_sum;
+        if (a->n >= NODES_MAX || a->below_zero || sum > INT64_MAX ||
+            a->entry_count >= COUNT_MAX - count)
+            return false;
+        count += a->entry_count;
+    }
+    return true;
+}
+
+static bool several_epochs(const struct query_gather *g)
+{
+    for (uint32_t i = 1; i < g->n_acc; i++) {
+        if (g->acc[i]->trie.epoch != g->acc[0]->trie.epoch)
+            return true;
+    }
+    return false;
+}
+
+static int trie_of(struct shown *s, const struct query_acc *a, struct store_trie *ret,
+                   struct query_err *e)
+{
+    struct err err = {};
+    int r = store_trie(s->q->view, a->trie, ret, &err);
+
+    if (r < 0)
+        return query_store_failed(s->q, r, &err, e);
+    assert(ret->n_fnode == a->n);
+    return 0;
+}
+
+/* ---- sums --------------------------------------------------------------------------------------
+ */
+
+static int scratch(struct shown *s, uint32_t n, struct query_err *e)
+{
+    if (n <= s->room)
+        return 0;
+    QUERY_NEW(s->q, &s->sum, n, e);
+    QUERY_NEW(s->q, &s->pick, n, e);
+    QUERY_NEW(s->q, &s->at, n, e);
+    QUERY_NEW(s->q, &s->bit, n / 64 + 1, e);
+    s->room = n;
+    return 0;
+}
+
+static void scatter(struct slim *v, const struct query_acc *a)
+{
+    for (uint32_t i = 0; i < a->n_entry; i++) {
+        v[a->entry[i].node].sum += a->entry[i].sum;
+        v[a->entry[i].node].low += (uint64_t)a->entry[i].count << NODE_BITS;
+    }
+}
+
+/* Own weights -> totals, parents first as they are. Returns how many reach the floor. */
+static uint32_t add_up(struct slim *v, const uint32_t *parent, uint32_t n, int64_t floor,
+                       uint32_t *pick)
+{
+    uint32_t picked = 0;
+
+    for (uint32_t i = n - 1; i > 0; i--) {
+        struct slim one = v[i];
+
+        if ((one.sum | (int64_t)one.low) == 0)
+            continue;
+        v[i].low = ++one.low;
+        v[parent[i]].sum += one.sum;
+        v[parent[i]].low += one.low;
+        if (one.sum >= floor)
+            pick[picked++] = i;
+    }
+    return picked;
+}
+
+/* What functions say of the stacks, per trie: v holds own weights, then totals. */
+static void marked_self(struct shown *s, const struct store_trie *t, const struct slim *v)
+{
+    for (uint32_t i = 0; i < t->n_marked; i++) {
+        if (t->marked[i].mark & FUNC_NO_STACK)
+            s->stacks->no_stack += v[t->marked[i].fnode].sum;
+        if (t->marked[i].mark & FUNC_UNSYMBOLISED)
+            s->stacks->unsymbolised += v[t->marked[i].fnode].sum;
+    }
+}
+
+static void marked_total(struct shown *s, const struct store_trie *t, const struct slim *v)
+{
+    for (uint32_t i = 0; i < t->n_marked; i++) {
+        if ((t->marked[i].mark & FUNC_TRUNCATED) && !query_bit(t->again, t->marked[i].fnode))
+            s->stacks->truncated += v[t->marked[i].fnode].sum;
+    }
+}
+
+/* ---- layers ------------------------------------------------------------------------------------
+ */
+
+/* The number under which functions of several tries are compared. */
+static int number(struct shown *s, struct query_ids *ids, uint32_t id, uint32_t *ret,
+                  struct query_err *e)
+{
+    if (s->named)
+        return query_tree_func_by_id(s->q, s->t, ids, id, ret, e);
+    *ret = id;
+    return 0;
+}
+
+static int copy_acc(struct shown *s, const struct query_acc *a, struct query_acc **ret,
+                    struct query_err *e)
+{
+    struct query_acc *c;
+
+    QUERY_NEW(s->q, &c, 1, e);
+    *c = *a;
+    QUERY_NEW(s->q, &c->entry, a->n_entry, e);
+    memcpy(c->entry, a->entry, a->n_entry * sizeof *c->entry);
+    *ret = c;
+    return 0;
+}
+
+/* One more trie into the layer's; its entries name nodes of that from now on. */
+static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **acc,
+                     struct query_err *e)
+{
+    struct query_acc *a = *acc;
+    /* functions occur once below a function node, but two may have one short name */
+    uint32_t fresh = s->t->short_names ? UINT32_MAX : sk->n, last = 0, func = 0, *map;
+    struct query_ids *ids = NULL;
+    struct store_trie t = {};
+
+    TRY(trie_of(s, a, &t, e));
+    TRY(scratch(s, a->n, e));
+    TRY(query_alive(s->q, e));
+    memset(s->sum, 0, a->n * sizeof *s->sum);
+    scatter(s->sum, a);
+    marked_self(s, &t, s->sum);
+    (void)add_up(s->sum, t.fparent, a->n, INT64_MAX, s->pick);
+    marked_total(s, &t, s->sum);
+    for (uint32_t i = 1; s->named && i < a->n; i++)
+        last = s->sum[i].low && t.func[i] > last ? t.func[i] : last;
+    if (s->named)
+        TRY(query_tree_ids(s->q, s->t, a->trie.epoch, last + 1, &ids, e));
+    map = s->at;
+    map[0] = 0;
+    for (uint32_t i = 1; i < a->n; i++) {
+        uint32_t p;
+
+        if (!s->sum[i].low)
+            continue;
+        p = map[t.fparent[i]];
+        TRY(number(s, ids, t.func[i], &func, e));
+        if (p >= fresh)
+            TRY(query_tree_add(s->q, sk, p, func, &map[i], e));
+        else
+            TRY(query_tree_child(s->q, sk, p, func, &map[i], e));
+    }
+    if (s->ask->root) { /* the root may be nowhere, and the gather needed again */
+        TRY(copy_acc(s, a, acc, e));
+        a = *acc;
+    }
+    for (uint32_t i = 0; i < a->n_entry; i++)
+        a->entry[i].node = map[a->entry[i].node];
+    return 0;
+}
+
+/* Several tries as one. */
+static int merge_layer(struct shown *s, struct layer *l, struct query_tree *sk, struct query_err *e)
+{
+    TRY(query_tree_init(s->q, sk, 0, 0, e));
+    for (uint32_t i = 0; i < l->n_acc; i++)
+        TRY(merge_acc(s, sk, &l->acc[i], e));
+    if (sk->n >= NODES_MAX)
+        return query_no_memory(s->q, e);
+    l->n = sk->n;
+    l->parent = sk->parent;
+    l->func = sk->func;
+    l->named = s->named;
+    return 0;
+}
+
+/* Sums of the layer into s->sum; picks by s->floor. */
+static int sum_layer(struct shown *s, struct layer *l, struct query_tree *sk, uint32_t *ret_picked,
+                     struct query_err *e)
+{
+    bool merged = s->named || l->n_acc > 1;
+    struct store_trie t = {};
+
+    if (merged) {
+        TRY(merge_layer(s, l, sk, e));
+    } else {
+        TRY(trie_of(s, l->acc[0], &t, e));
+        l->n = t.n_fnode;
+        l->parent = t.fparent;
+        l->func = t.func;
+    }
+    TRY(query_alive(s->q, e));
+    TRY(scratch(s, l->n, e));
+    memset(s->sum, 0, l->n * sizeof *s->sum);
+    for (uint32_t i = 0; i < l->n_acc; i++)
+        scatter(s->sum, l->acc[i]);
+    if (!merged)
+        marked_self(s, &t, s->sum);
+    *ret_picked = add_up(s->sum, l->parent, l->n, s->floor, s->pick);
+    if (!merged)
+        marked_total(s, &t, s->sum);
+    return 0;
+}
+
+/* ---- into the tree -----------------------------------------------------------------------------
+ */
+
+/* Room for n more nodes. */
+static int room_for(struct shown *s, uint32_t n, struct query_err *e)
+{
+    uint32_t want = s->t->n + n, have = s->t->n;
+    unit_i128 *total;
+    uint64_t *samples;
+    uint32_t *cut;
+
+    TRY(query_tree_room(s->q, s->t, want, e));
+    if (want <= s->cap)
+        return 0;
+    if (want < 2 * s->cap)
+        want = 2 * s->cap;
+    QUERY_NEW(s->q, &total, want, e);
+    QUERY_NEW(s->q, &samples, want, e);
+    QUERY_NEW(s->q, &cut, want, e);
+    if (s->cap) {
+        memcpy(total, s->total, have * sizeof *total);
+        memcpy(samples, s->samples, have * sizeof *samples);
+        memcpy(cut, s->cut, have * sizeof *cut);
+    }
+    s->total = total;
+    s->samples = samples;
+    s->cut = cut;
+    s->cap = want;
+    return 0;
+}
+
+static int func_of(struct shown *s, const struct layer *l, uint32_t i, uint32_t *ret,
+                   struct query_err *e)
+{
+    uint32_t epoch = l->acc[0]->trie.epoch;
+    uint64_t *slot;
+
+    if (l->named) {
+        *ret = l->func[i];
+        return 0;
+    }
+    if (map_at(&s->func, (uint64_t)epoch << 32 | l->func[i], &slot) == MAP_FULL)
+        return query_no_memory(s->q, e);
+    if (*slot == 0) {
+        TRY(query_tree_func_of(s->q, s->t, epoch, l->func[i], ret, e));
+        *slot = *ret;
+    }
+    *ret = (uint32_t)*slot;
+    return 0;
+}
+
+static int place_one(struct shown *s, const struct layer *l, uint32_t i, struct query_err *e)
+{
+    uint32_t p = l->parent[i] ? s->at[l->parent[i]] : l->top, func = 0, k = 0;
+    uint32_t nodes = (uint32_t)s->sum[i].low & (NODES_MAX - 1);
+
+    TRY(func_of(s, l, i, &func, e));
+    TRY(query_tree_add(s->q, s->t, p, func, &k, e));
+    s->t->fn_flag[func] |= QUERY_FN_FRAME;
+    if (s->t->group)
+        s->t->group[k] = s->t->group[l->top];
+    s->total[k] = s->sum[i].sum;
+    s->samples[k] = s->sum[i].low >> NODE_BITS;
+    s->cut[k] = nodes - 1;
+    s->cut[p] -= nodes;
+    s->at[i] = k;
+    query_bit_set(s->bit, i);
+    return 0;
+}
+
+/* The picked nodes of a layer, and what they and the level above weigh by themselves. */
+static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, struct query_err *e)
+{
+    struct query_weigh *w = &s->t->w[0];
+
+    TRY(room_for(s, picked, e));
+    s->cut[l->top] += (uint32_t)s->sum[0].low & (NODES_MAX - 1);
+    memset(s->bit, 0, (l->n / 64 + 1) * sizeof *s->bit);
+    s->at[0] = l->top;
+    query_bit_set(s->bit, 0);
+    while (picked > 0)
+        TRY(place_one(s, l, s->pick[--picked], e));
+    for (uint32_t i = 0; i < l->n_acc; i++) {
+        const struct query_acc *a = l->acc[i];
+
+        for (uint32_t k = 0; k < a->n_entry; k++) {
+            if (!query_bit(s->bit, a->entry[k].node))
+                continue;
+            w->self[s->at[a->entry[k].node]] += a->entry[k].sum;
+            w->self_samples[s->at[a->entry[k].node]] += a->entry[k].count;
+        }
+    }
+    return 0;
+}
+
+/* ---- the view's root ---------------------------------------------------------------------------
+ */
+
+static void set_floor(struct shown *s, unit_i128 view)
+{
+    int64_t floor = (int64_t)((view + s->ask->width - 1) / s->ask->width);
+
+    s->floor = floor > 0 ? floor : 1;
+}
+
+/* Zoom hashes of levels; the one that is asked for, or UINT32_MAX. */
+static uint32_t hash_levels(struct shown *s, uint64_t *hash)
+{
+    const struct query_tree *t = s->t;
+    uint32_t found = s->ask->root ? UINT32_MAX : 0;
+
+    for (uint32_t i = 1; i < t->n; i++) {
+        hash[i] = hash_zoom(hash[t->parent[i]], t->fn[t->func[i]].key);
+        if (hash[i] == s->ask->root && found == UINT32_MAX)
+            found = i;
+    }
+    return found;
+}
+
+static int key_of(struct shown *s, const struct layer *l, uint32_t i, struct map *keys,
+                  uint64_t *ret, struct query_err *e)
+{
+    struct store_func f = {};
+    struct err err = {};
+    uint64_t *slot;
+    int r;
+
+    if (l->named) {
+        *ret = s->t->fn[l->func[i]].key;
+        return 0;
+    }
+    r = map_at(keys, l->func[i], &slot);
+    if (r == MAP_FULL)
+        return query_no_memory(s->q, e);
+    if (r == MAP_ADDED) {
+        r = store_func(s->q->view, l->acc[0]->trie.epoch, l->func[i], &f, &err);
+        if (r < 0)
+            return query_store_failed(s->q, r, &err, e);
+        *slot = f.key;
+    }
+    *ret = *slot;
+    return 0;
+}
+
+/* The node of a layer that is asked for, or 0; v: totals. */
+static int find_root(struct shown *s, const struct layer *l, uint64_t top, uint32_t *ret,
+                     struct query_err *e)
+{
+    uint64_t *hash, key = 0;
+    struct map keys;
+    int r = 0;
+
+    QUERY_NEW(s->q, &hash, l->n, e);
+    map_init(&keys, 0);
+    hash[0] = top;
+    *ret = 0;
+    for (uint32_t i = 1; r == 0 && i < l->n; i++) {
+        if (!s->sum[i].low)
+            continue;
+        r = key_of(s, l, i, &keys, &key, e);
+        hash[i] = hash_zoom(hash[l->parent[i]], key);
+        if (r == 0 && hash[i] == s->ask->root) {
+            *ret = i;
+            break;
+        }
+    }
+    map_deinit(&keys);
+    return r;
+}
+
+/* Down to root and what of the floor is below it: picks, falling. */
+static uint32_t pick_below(struct shown *s, const struct layer *l, uint32_t root)
+{
+    uint64_t *in = s->bit;
+    uint32_t n = 0, k = 0, depth = 0;
+
+    memset(in, 0, (l->n / 64 + 1) * sizeof *in);
+    query_bit_set(in, root);
+    for (uint32_t i = root; i; i = l->parent[i])
+        depth++;
+    for (uint32_t i = root; i; i = l->parent[i]) /* rising, from its end */
+        s->pick[depth - ++n] = i;
+    for (uint32_t i = root + 1; i < l->n; i++) {
+        if (!query_bit(in, l->parent[i]))
+            continue;
+        query_bit_set(in, i);
+        if (s->sum[i].sum >= s->floor)
+            s->pick[n++] = i;
+    }
+    for (uint32_t end = n; k + 1 < end; k++) {
+        uint32_t swap = s->pick[k];
+
+        s->pick[k] = s->pick[--end];
+        s->pick[end] = swap;
+    }
+    return n;
+}
+
+/* ---- all ---------------------------------------------------------------------------------------
+ */
+
+static int by_top(const void *va, const void *vb, void *ctx)
+{
+    const uint32_t *top = ctx, a = *(const uint32_t *)va, b = *(const uint32_t *)vb;
+
+    if (top[a] != top[b])
+        return top[a] < top[b] ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+/* Levels into the tree, with their totals; layers by level. */
+static int layers(struct shown *s, struct layer **ret, uint32_t *ret_n, struct query_err *e)
+{
+    const struct query_gather *g = s->q->gather;
+    uint32_t *top, *order, n = 0;
+    struct query_acc **acc;
+    struct layer *l;
+
+    QUERY_NEW(s->q, &top, g->n_acc, e);
+    QUERY_NEW(s->q, &order, g->n_acc, e);
+    QUERY_NEW(s->q, &l, g->n_acc, e);
+    acc = arena_calloc(&s->q->arena, g->n_acc, sizeof(void *));
+    if (!acc)
+        return query_no_memory(s->q, e);
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        uint32_t group = g->acc[i]->group;
+
+        TRY(query_tree_group(s->q, s->t, group, &top[i], e));
+        s->t->flag[top[i]] |= QUERY_NODE_TOP;
+        if (s->t->group)
+            s->t->group[top[i]] = group < g->n_group ? group : g->n_group;
+        order[i] = i;
+    }
+    if (g->n_acc > 1)
+        qsort_r(order, g->n_acc, sizeof *order, by_top, top);
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        acc[i] = g->acc[order[i]];
+        if (i == 0 || top[order[i]] != top[order[i - 1]])
+            l[n++] = (struct layer){.top = top[order[i]], .acc = &acc[i]};
+        l[n - 1].n_acc++;
+    }
+    s->n_level = s->t->n;
+    TRY(room_for(s, 0, e));
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        s->total[top[i]] += g->acc[i]->entry_sum;
+        s->samples[top[i]] += g->acc[i]->entry_count;
+    }
+    for (uint32_t i = s->t->n - 1; i > 0; i--) {
+        s->total[s->t->parent[i]] += s->total[i];
+        s->samples[s->t->parent[i]] += s->samples[i];
+    }
+    *ret = l;
+    *ret_n = n;
+    return 0;
+}
+
+/* Is level i, or a level above it, the one? */
+static bool is_below(const struct query_tree *t, uint32_t i, uint32_t level)
+{
+    while (i > level)
+        i = t->parent[i];
+    return i == level;
+}
+
+/* root: of the view, a level, or UINT32_MAX: it is looked for in the layers. *ret_found */
+static int place_all(struct shown *s, struct layer *l, uint32_t n, const uint64_t *hash,
+                     uint32_t root, bool *ret_found, struct query_err *e)
+{
+    bool look = root == UINT32_MAX;
+
+    *ret_found = !look;
+    if (look)
+        s->floor = INT64_MAX;
+    else
+        set_floor(s, s->total[root]);
+    for (uint32_t i = 0; i < n; i++) {
+        struct query_tree sk = {};
+        uint32_t picked = 0, at = 0;
+        int r = sum_layer(s, &l[i], &sk, &picked, e);
+
+        if (r == 0 && look && !*ret_found)
+            r = find_root(s, &l[i], hash[l[i].top], &at, e);
+        if (at) {
+            *ret_found = true;
+            set_floor(s, s->sum[at].sum);
+            picked = pick_below(s, &l[i], at);
+        } else if (look || !is_below(s->t, l[i].top, root)) {
+            picked = 0;
+        }
+        s->floor = look ? INT64_MAX : s->floor;
+        if (r == 0)
+            r = place_layer(s, &l[i], picked, e);
+        query_tree_deinit(&sk);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int finish(struct shown *s, struct query_err *e)
+{
+    struct query_tree *t = s->t;
+
+    t->w[0].total = s->total;
+    t->w[0].samples = s->samples;
+    t->cut = s->cut;
+    t->stacks = s->stacks;
+    QUERY_NEW(s->q, &t->hash, t->n, e);
+    for (uint32_t i = 1; i < t->n; i++)
+        t->hash[i] = hash_zoom(t->hash[t->parent[i]], t->fn[t->func[i]].key);
+    return query_alive(s->q, e);
+}
+
+static int shown(struct shown *s, bool *ret_done, struct query_err *e)
+{
+    struct layer *l = NULL;
+    uint64_t *hash;
+    uint32_t n = 0;
+
+    s->t->short_names = s->q->short_names;
+    for (uint32_t i = 0; i < 2; i++)
+        s->t->w[i].var_missing = true;
+    QUERY_NEW(s->q, &s->stacks, 1, e);
+    TRY(query_tree_init(s->q, s->t, 1, 0, e));
+    TRY(layers(s, &l, &n, e));
+    QUERY_NEW(s->q, &hash, s->t->n, e);
+    TRY(place_all(s, l, n, hash, hash_levels(s, hash), ret_done, e));
+    return *ret_done ? finish(s, e) : 0;
+}
+
+int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct query_tree *ret,
+                     bool *ret_done, struct query_err *e)
+{
+    struct query_tree t = {};
+    struct shown s = {.q = q, .ask = ask, .t = &t};
+    int r;
+
+    *ret_done = false;
+    if (!asks_for_it(q, ask) || !data_fit(q->gather))
+        return 0;
+    /* which of two functions gives a merged one its file depends on the order they are met in */
+    s.named = q->short_names || several_epochs(q->gather);
+    if (s.named && q->n_by)
+        return 0;
+    map_init(&s.func, 0);
+    r = shown(&s, ret_done, e);
+    map_deinit(&s.func);
+    if (r == 0 && *ret_done)
+        *ret = t;
+    else
+        query_tree_deinit(&t);
+    return r;
+}

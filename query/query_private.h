@@ -380,7 +380,7 @@ struct query_ids {
 };
 
 struct query_tree {
-    bool inverted; /* leaves first: self stands where the stack begins */
+    bool inverted;    /* leaves first: self stands where the stack begins */
     bool short_names; /* functions by id come in under theirs */
     uint32_t n_side;
     uint32_t n, cap;
@@ -391,8 +391,8 @@ struct query_tree {
     uint64_t *hash;
     uint32_t *first, *next; /* newest child; the one made before it; 0: none */
     struct map child;       /* parent << 32 | func -> node, of parents with many children */
-    uint32_t *cut; /* nodes below this one and outside the tree, but in its total: see shown.c; NULL:
-                      the tree is whole */
+    uint32_t *cut; /* nodes below this one and outside the tree, but in its total: see shown.c;
+                      NULL: the tree is whole */
     const struct query_stacks *stacks; /* of the whole tree, where it is cut */
 
     uint32_t n_func, cap_func;
@@ -411,7 +411,7 @@ enum {
     QUERY_NODE_MANY = 128,   /* its children are in query_tree.child */
 };
 
-enum { /* beside enum func_mark */
+enum {                  /* beside enum func_mark */
     QUERY_FN_FRAME = 8, /* of some frame, not of levels alone */
 };
 

@@ -11,11 +11,11 @@
  * floor is found, and only that is given a name and a place. The rest stays as what it is to an
  * answer: how many nodes, how much weight.
  *
- * Layers: all that hangs under one level of by=, or under the root. A layer of one trie is that trie
- * as it lies in the dictionary. One of several is first made into a trie by numbers: of functions
- * of the epoch, which its services share; over several epochs, or under short names, by names, each
- * looked up once. Small nodes are in that as well, since a node that is small in each trie may reach
- * the floor in the sum, and since hidden nodes are counted as the union has them.
+ * Layers: all that hangs under one level of by=, or under the root. A layer of one trie is that
+ * trie as it lies in the dictionary. One of several is first made into a trie by numbers: of
+ * functions of the epoch, which its services share; over several epochs, or under short names, by
+ * names, each looked up once. Small nodes are in that as well, since a node that is small in each
+ * trie may reach the floor in the sum, and since hidden nodes are counted as the union has them.
  */
 
 #define NODE_BITS 24 /* of slim.low */

@@ -130,7 +130,7 @@ static int plain_func(struct query *q, uint32_t epoch, uint32_t id, struct query
 
 /* The names that an epoch's functions have in the tree; room for those below n. */
 int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
-                  struct query_ids **ret, struct query_err *e)
+                   struct query_ids **ret, struct query_err *e)
 {
     struct query_ids *ids = t->ids;
     uint32_t *func, cap;
@@ -169,8 +169,8 @@ int query_tree_func_of(struct query *q, struct query_tree *t, uint32_t epoch, ui
     return query_tree_func(q, t, &f, ret, e);
 }
 
-int query_tree_func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids,
-                          uint32_t id, uint32_t *ret, struct query_err *e)
+int query_tree_func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids, uint32_t id,
+                          uint32_t *ret, struct query_err *e)
 {
     *ret = ids->func[id];
     if (*ret)
@@ -218,7 +218,7 @@ int query_tree_room(struct query *q, struct query_tree *t, uint32_t cap, struct 
 
 /* A child that is known not to be there yet. */
 int query_tree_add(struct query *q, struct query_tree *t, uint32_t parent, uint32_t func,
-                     uint32_t *ret, struct query_err *e)
+                   uint32_t *ret, struct query_err *e)
 {
     uint32_t i = t->n;
 
@@ -320,7 +320,7 @@ int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint
 
 /* The node under which a group's stacks hang: levels name=value below the root. */
 int query_tree_group(struct query *q, struct query_tree *t, uint32_t group, uint32_t *ret,
-                      struct query_err *e)
+                     struct query_err *e)
 {
     struct query_gather *g = q->gather;
     uint32_t node = 0, func = 0;

@@ -72,8 +72,7 @@ static uint32_t func_of(struct dict *d, const struct dict_frame *f)
         return NONE;
     e = TABLE(&d->func, struct dict_func, i);
     key.key = func_key(dict_str(d, key.scope), dict_str(d, key.name));
-    key.mark =
-        func_mark((enum frame_kind)key.kind, dict_str(d, key.scope), dict_str(d, key.name));
+    key.mark = func_mark((enum frame_kind)key.kind, dict_str(d, key.scope), dict_str(d, key.name));
     *e = key;
     return i;
 }

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+
+#include "query/query_private.h"
+#include "tests/lib/fake_query.h"
+
+/*
+ * A tree of which only the shown nodes were named is answered exactly as one that was named whole
+ * and trimmed then. A search makes the whole tree, so each question is asked twice, the second time
+ * with a search for what nobody is called.
+ */
+
+#define S NS_PER_S
+
+static uint64_t seed;
+
+static uint32_t rnd(uint32_t n)
+{
+    seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (uint32_t)(seed >> 33) % n;
+}
+
+struct shape {
+    uint32_t services, epochs, subs, depth, funcs;
+    bool templates, unknown, vars;
+};
+
+static void random_row(struct store *s, const struct shape *sh)
+{
+    static const char *const services[] = {"service=a,host=x", "service=b,host=x",
+                                           "service=b,host=y", "service=c,host=y"};
+    static const char *const odd[] = {"[no stack: x]", "[truncated: deep]", "0x12ab", "libx+0x7f"};
+    struct fake_frame f[40];
+    char name[40][24];
+    uint32_t depth = 1 + rnd(sh->depth);
+
+    for (uint32_t i = 0; i < depth; i++) {
+        uint32_t fn = rnd(sh->funcs);
+
+        (void)snprintf(name[i], sizeof name[i], sh->templates && rnd(2) ? "f%u<%u>" : "f%u", fn,
+                       rnd(3));
+        f[i] = (struct fake_frame){
+            .kind = rnd(2) ? FRAME_NATIVE : FRAME_PYTHON, .name = str_c(name[i]), .line = rnd(3)};
+        if (rnd(30) == 0) {
+            uint32_t k = rnd(4);
+
+            f[i].name = str_c(odd[k]);
+            f[i].kind = k < 2 ? FRAME_OTHER : FRAME_NATIVE;
+        }
+        if (f[i].kind == FRAME_NATIVE) /* one scope, two files */
+            f[i].bin = rnd(4) ? STR("/usr/lib/libx.so") : STR("/opt/libx.so");
+        else if (f[i].kind == FRAME_PYTHON)
+            f[i].file = rnd(2) ? STR("a.py") : STR("b.py");
+    }
+    fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                         .labels = services[rnd(sh->services)],
+                                         .t = (int64_t)rnd(1000) * S,
+                                         .n_frame = depth,
+                                         .frame = f,
+                                         .count = rnd(9) ? 1 + rnd(5) : 1000,
+                                         .count_unknown = sh->unknown && rnd(20) == 0,
+                                         .value = rnd(20) ? rnd(1000) : 100000,
+                                         .var = sh->vars ? (double)rnd(9) : -1,
+                                         .epoch = rnd(sh->epochs),
+                                         .sub = rnd(sh->subs)});
+}
+
+static struct store *random_store(const struct shape *sh)
+{
+    struct store *s = fake_store_new();
+
+    for (uint32_t i = 0, rows = 1 + rnd(200); i < rows; i++)
+        random_row(s, sh);
+    fake_store_cover(s,
+                     &(struct fake_cover){
+                         .type = PTYPE_CPU, .t1 = 1000 * S, .basis = BASIS_PERIODIC, .period = 10});
+    return s;
+}
+
+/* ---- the same answer ---------------------------------------------------------------------------
+ */
+
+static void same_text(struct str a, struct str b)
+{
+    assert_true(str_eq(a, b));
+}
+
+static void same_funcs(const struct query_flame *a, const struct query_flame *b)
+{
+    assert_int_equal(a->n_func, b->n_func);
+    for (uint32_t i = 0; i < a->n_func; i++) {
+        same_text(a->func[i].name, b->func[i].name);
+        same_text(a->func[i].scope, b->func[i].scope);
+        same_text(a->func[i].file, b->func[i].file);
+        same_text(a->func[i].bin, b->func[i].bin);
+        assert_int_equal(a->func[i].kind, b->func[i].kind);
+        assert_true(a->func[i].key == b->func[i].key);
+    }
+    assert_int_equal(a->n_path, b->n_path);
+    for (uint32_t i = 0; i < a->n_path; i++) {
+        assert_int_equal(a->path[i].func, b->path[i].func);
+        assert_true(a->path[i].hash == b->path[i].hash);
+    }
+}
+
+static void same(const struct query_flame *a, const struct query_flame *b)
+{
+    assert_true(a->sum.total == b->sum.total && a->sum.samples == b->sum.samples);
+    assert_true(a->sum.whole.total == b->sum.whole.total);
+    assert_true(a->sum.whole.samples == b->sum.whole.samples);
+    assert_true(a->sum.se == b->sum.se);
+    assert_true(a->sum.quality.no_stack == b->sum.quality.no_stack);
+    assert_true(a->sum.quality.truncated == b->sum.quality.truncated);
+    assert_true(a->sum.quality.unsymbolised == b->sum.quality.unsymbolised);
+    assert_true(a->view_root == b->view_root && a->view_found == b->view_found);
+    assert_true(a->view_total == b->view_total && a->floor == b->floor);
+    assert_true(a->hidden_total == b->hidden_total && a->hidden_nodes == b->hidden_nodes);
+    assert_int_equal(a->n, b->n);
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_int_equal(a->depth[i], b->depth[i]);
+        assert_int_equal(a->node_func[i], b->node_func[i]);
+        assert_true(a->self[i] == b->self[i] && a->total[i] == b->total[i]);
+        assert_true(a->samples[i] == b->samples[i] && a->hidden[i] == b->hidden[i]);
+        assert_true(a->hash[i] == b->hash[i]);
+    }
+    same_funcs(a, b);
+}
+
+/* Shown own weights and hidden ones are all there is. */
+static void conserved(const struct query_flame *f)
+{
+    unit_i128 sum = 0;
+
+    for (uint32_t i = 0; i < f->n; i++)
+        sum += f->self[i];
+    assert_true(f->n == 0 || sum == f->view_total);
+}
+
+static void flame(struct query *q, const struct query_flame_ask *a, struct query_flame *ret)
+{
+    test_err = (struct query_err){};
+    if (query_flame(q, a, ret, &test_err) != 0)
+        fail_msg("flame: %s", test_err.msg);
+}
+
+/* Was the short way taken at all? */
+static bool is_short(struct query *q, const struct query_flame_ask *a)
+{
+    const struct query_shown_ask ask = {.width = a->width, .root = a->root};
+    struct query_tree t = {};
+    bool done = false;
+
+    q->detail = QUERY_OF_FUNCTIONS;
+    assert_true(query_gather_listed(q, &test_err) == 0);
+    assert_true(query_tree_shown(q, &ask, &t, &done, &test_err) == 0);
+    if (done)
+        query_tree_deinit(&t);
+    return done;
+}
+
+/* A node that some tree has, or none has. */
+static uint64_t random_root(struct query *q)
+{
+    const struct query_flame_ask all = {};
+    struct query_flame f = {};
+    uint32_t i;
+
+    if (rnd(2))
+        return 0;
+    if (rnd(8) == 0)
+        return 1 + rnd(1000);
+    flame(q, &all, &f);
+    i = f.n ? rnd(f.n) : 0;
+    return f.n ? f.hash[i] : 0;
+}
+
+static struct query *random_question(struct store *s, struct query_ask *a)
+{
+    struct query_conf conf = {
+        .store = s, .now = {10000 * S}, .mem_max = UINT64_C(1) << 30, .max_points = 11000};
+    static const char *const q[] = {"cpu", "cpu{service=\"b\"}", "cpu{host=\"x\"}"};
+    static const char *const filter[] = {"drop:f1", "keep:/f[0-3]/", "collapse:recursion"};
+    struct query *ret = NULL;
+
+    *a = (struct query_ask){.q = str_c(q[rnd(3)]), .need_type = true};
+    a->from = rnd(2) ? STR("0s") : STR("300s");
+    a->to = rnd(2) ? STR("1000s") : STR("400s");
+    a->short_names = rnd(3) == 0;
+    if (rnd(3) == 0)
+        a->by[a->n_by++] = STR("service");
+    if (rnd(6) == 0)
+        a->by[a->n_by++] = STR("host");
+    if (a->n_by)
+        a->groups = 1 + rnd(3);
+    if (rnd(8) == 0) {
+        a->filter[0] = str_c(filter[rnd(3)]);
+        a->n_filter = 1;
+    }
+    test_err = (struct query_err){};
+    if (query_open(&conf, a, &ret, &test_err) != 0)
+        fail_msg("%s", test_err.msg);
+    return ret;
+}
+
+/* What kinds of questions went the short way: a test in which none does would be blind. */
+static struct {
+    uint32_t all, taken, grouped, epochs, shortened, zoomed;
+} seen;
+
+static void ask_twice(struct store *s, const struct shape *sh)
+{
+    struct query_flame_ask a = {.width = 1 + rnd(200), .by_name = rnd(2)};
+    struct query_flame one = {}, two = {};
+    struct query_ask asked;
+    struct query *q = random_question(s, &asked);
+    bool taken;
+
+    a.max_nodes = rnd(2) ? 0 : 2 + rnd(60);
+    a.root = random_root(q);
+    taken = is_short(q, &a);
+    seen.all++;
+    seen.taken += taken;
+    seen.grouped += taken && asked.n_by;
+    seen.epochs += taken && sh->epochs > 1 && !asked.n_by;
+    seen.shortened += taken && asked.short_names && sh->templates;
+    seen.zoomed += taken && a.root;
+    assert_true(!taken || !asked.n_filter);
+    flame(q, &a, &one);
+    a.match = STR("nobody is called this");
+    flame(q, &a, &two);
+    same(&one, &two);
+    conserved(&one);
+    (void)query_free(q);
+}
+
+static void random_trees(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 400; n++) {
+        struct shape sh;
+        struct store *s;
+
+        seed = n * 7919 + 3;
+        sh = (struct shape){.services = 1 + rnd(4),
+                            .epochs = 1 + (rnd(3) == 0),
+                            .subs = 1 + (rnd(3) == 0),
+                            .depth = 1 + rnd(30),
+                            .funcs = 2 + rnd(20),
+                            .templates = rnd(2),
+                            .unknown = rnd(10) == 0,
+                            .vars = rnd(10) == 0};
+        s = random_store(&sh);
+        for (uint32_t i = 0; i < 8; i++)
+            ask_twice(s, &sh);
+        (void)fake_store_free(s);
+    }
+    assert_true(seen.taken > seen.all / 2);
+    assert_true(seen.grouped > 50 && seen.epochs > 50 && seen.shortened > 50 && seen.zoomed > 50);
+}
+
+/* Small in each trie, above the floor in their sum; and one that stays below it. */
+static void sum_of_small_ones(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_flame_ask a = {.width = 4};
+    struct query_flame f = {};
+    struct query *q;
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        char labels[16];
+
+        (void)snprintf(labels, sizeof labels, "service=%c", (char)('a' + i));
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                             .labels = labels,
+                                             .stack = "n:main#x;n:shared#x",
+                                             .count = 1,
+                                             .var = -1,
+                                             .value = 20});
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                             .labels = labels,
+                                             .stack = "n:main#x;n:rest#x;n:leaf#x",
+                                             .count = 1,
+                                             .var = -1,
+                                             .value = i == 0 ? 19 : 0});
+        fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                             .labels = labels,
+                                             .stack = "n:main#x",
+                                             .count = 1,
+                                             .var = -1,
+                                             .value = 20});
+    }
+    fake_store_cover(
+        s, &(struct fake_cover){.type = PTYPE_CPU, .t1 = S, .basis = BASIS_PERIODIC, .period = 10});
+    q = test_ask(s, "cpu", 0, S, NULL);
+    assert_true(is_short(q, &a));
+    flame(q, &a, &f);
+    /* all, main, shared, and one row for rest and leaf: each is one node, in however many tries */
+    assert_true(f.view_total == 179 && f.floor == 45);
+    assert_int_equal(f.n, 4);
+    assert_true(str_eq(f.func[f.node_func[2]].name, STR("shared")));
+    assert_true(f.total[2] == 80 && f.self[1] == 80);
+    assert_int_equal(f.hidden_nodes, 2);
+    assert_true(f.hidden_total == 19 && f.samples[3] == 4);
+    (void)query_free(q);
+    (void)fake_store_free(s);
+}
+
+/* Every allocation fails once: an error or the answer. */
+static void no_memory(void **state)
+{
+    const struct shape sh = {.services = 4, .epochs = 1, .subs = 2, .depth = 20, .funcs = 9};
+    struct store *s;
+    bool done = false;
+
+    (void)state;
+    seed = 11;
+    s = random_store(&sh);
+    for (uint64_t n = 1; !done; n++) {
+        struct query_conf conf = {.store = s, .now = {10000 * S}, .mem_max = 1 << 24};
+        struct query_ask a = {.q = STR("cpu"),
+                              .from = STR("0s"),
+                              .to = STR("1000s"),
+                              .short_names = n & 1,
+                              .need_type = true};
+        const struct query_flame_ask ask = {.width = 50, .max_nodes = 40};
+        struct query_flame f = {};
+        struct query *q = NULL;
+        int r;
+
+        test_err = (struct query_err){};
+        mem_fail_nth(n);
+        r = query_open(&conf, &a, &q, &test_err);
+        if (r == 0)
+            r = query_flame(q, &ask, &f, &test_err);
+        mem_fail_nth(0);
+        assert_true(r == 0 || test_err.code != QUERY_OK);
+        done = r == 0 && f.sum.total == fake_store_sum(s, PTYPE_CPU, 0, 1000 * S);
+        (void)query_free(q);
+        assert_true(n < 10000);
+    }
+    (void)fake_store_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_trees),
+        cmocka_unit_test(sum_of_small_ones),
+        cmocka_unit_test(no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

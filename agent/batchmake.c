@@ -10,6 +10,7 @@
 
 #include "agent/account.h"
 #include "agent/batchmake_private.h"
+#include "agent/steptrack.h"
 #include "base/hash.h"
 #include "base/loss.h"
 #include "base/time.h"
@@ -320,6 +321,7 @@ static void add_metrics(struct making *k)
 
 struct step_ref {
     uint32_t target, name;
+    const struct stackagg_who *who;
     const struct stackagg_step *s;
 };
 
@@ -332,6 +334,26 @@ static int step_order(const void *a, const void *b)
     if (x->name != y->name)
         return x->name < y->name ? -1 : 1;
     return x->s->t0.v < y->s->t0.v ? -1 : x->s->t0.v > y->s->t0.v;
+}
+
+/* The process's labels, by which it is found even where it used no CPU time, and the step's own. */
+static uint32_t step_labels(struct making *k, const struct stackagg_who *who,
+                            const struct stackagg_step *s)
+{
+    struct label l[LABELS_MAX + STEPTRACK_ATTRS + 1];
+    uint32_t n = 0;
+
+    for (; n < who->n_label && n < LABELS_MAX; n++)
+        l[n] = who->label[n];
+    for (uint32_t i = 0, n_who = n; i < s->n_label; i++) {
+        uint32_t same = 0;
+
+        while (same < n_who && !str_eq(l[same].name, s->label[i].name))
+            same++;
+        if (same == n_who && n < sizeof l / sizeof *l)
+            l[n++] = s->label[i];
+    }
+    return labels_index(k, pairs_of(k, l, n));
 }
 
 /* Steps [from, to) of one target and name. */
@@ -350,8 +372,7 @@ static int add_step_group(struct making *k, const struct step_ref *r, uint32_t n
         start[i] = r[i].s->t0;
         dur[i] = r[i].s->dur;
         tid[i] = r[i].s->tid;
-        labels[i] =
-            r[i].s->n_label ? labels_index(k, pairs_of(k, r[i].s->label, r[i].s->n_label)) : 0;
+        labels[i] = step_labels(k, r[i].who, r[i].s);
     }
     *vec_push(&k->steps) = (struct batch_steps){.target = r->target,
                                                 .name = r->name,
@@ -381,7 +402,8 @@ static int add_steps(struct making *k, struct err *err)
 
         for (uint32_t s = 0; s < w->n_step; s++)
             r[n++] = (struct step_ref){target_of(k, &w->who[w->step[s].who]),
-                                       making_str(k, w->step[s].name), &w->step[s]};
+                                       making_str(k, w->step[s].name), &w->who[w->step[s].who],
+                                       &w->step[s]};
     }
     qsort(r, n, sizeof *r, step_order);
     for (uint32_t i = 0, first = 0; i < n; i++) {

@@ -61,17 +61,17 @@ struct bpf_step *bpf_step_close(struct bpf_step *b)
     return NULL;
 }
 
-int bpf_step_attach(struct bpf_step *b, const char *path, uint64_t offset, uint64_t sem_offset,
-                    void **ret_link, struct err *err)
+int bpf_step_attach(struct bpf_step *b, const struct bpf_step_at *at, void **ret_link,
+                    struct err *err)
 {
-    LIBBPF_OPTS(bpf_uprobe_opts, o, .ref_ctr_offset = sem_offset);
+    LIBBPF_OPTS(bpf_uprobe_opts, o, .ref_ctr_offset = at->sem_offset, .bpf_cookie = at->cookie);
     struct bpf_link *l =
-        bpf_program__attach_uprobe_opts(b->sk->progs.on_step, -1, path, offset, &o);
+        bpf_program__attach_uprobe_opts(b->sk->progs.on_step, -1, at->path, at->offset, &o);
 
     if (!l) {
         int e = errno ? -errno : -EIO;
 
-        return err_set(err, e, "probe at %.100s: %s", path, strerrordesc_np(-e));
+        return err_set(err, e, "probe at %.100s: %s", at->path, strerrordesc_np(-e));
     }
     *ret_link = l;
     return 0;

@@ -17,8 +17,13 @@ struct bpf_step *bpf_step_close(struct bpf_step *b); /* NULL is a no-op; returns
 
 /* Listen at an offset of a file, in every process that maps it; the 16-bit word at sem_offset is
  * raised meanwhile. path may be a link of /proc/PID/map_files. errors: errno of perf_event_open */
-[[nodiscard]] int bpf_step_attach(struct bpf_step *b, const char *path, uint64_t offset,
-                                  uint64_t sem_offset, void **ret_link, struct err *err);
+struct bpf_step_at {
+    const char *path;
+    uint64_t offset, sem_offset;
+    uint64_t cookie; /* another one for each listener */
+};
+[[nodiscard]] int bpf_step_attach(struct bpf_step *b, const struct bpf_step_at *at, void **ret_link,
+                                  struct err *err);
 void bpf_step_detach(void *link); /* NULL is a no-op */
 
 /* Calls since the last time, each borrowed; attr is there only if attr_len is not 0. Returns how

@@ -62,6 +62,7 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
         return false;
     if (p)
         proc_seen(c->procs, p, ev->cgroup_id);
+    stackagg_since(c->fold, source_step_since(c->steps, p, (int64_t)ev->t_ns, t));
     anonymous = stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
     c->stats.samples++;
     c->stats.weight += (int64_t)ev->weight_ns;

@@ -265,32 +265,21 @@ static struct str admit_service(struct proc_table *t, struct str s)
     return s;
 }
 
-static void take_env(struct proc *p, struct arena *a, const struct procread_facts *f)
-{
-    struct environ_var *env = arena_array(a, struct environ_var, f->n_env ? f->n_env : 1);
-
-    p->n_env = env ? f->n_env : 0;
-    for (uint32_t i = 0; i < p->n_env; i++)
-        env[i] = (struct environ_var){arena_str(a, f->env[i].name), arena_str(a, f->env[i].value),
-                                      f->env[i].local};
-    p->env = env;
-}
-
 /* Rules, service and labels, from f. */
 static void take_who(struct proc_table *t, struct proc *p, struct arena *a,
                      const struct procread_facts *f)
 {
-    const struct rules_who w = who_of_facts(f);
-    struct rules_result r;
-    struct label *l = arena_array(a, struct label, LABELS_MAX);
-    struct labels_counts *counts = &t->stats.labels;
+    const struct who_conf c = {t->conf.rules, t->conf.want};
+    struct who w;
 
-    rules_apply(t->conf.rules, &w, a, counts, &r);
-    p->service = arena_str(a, labels_value(r.service, a, counts));
+    who_make(&c, f, a, &t->stats.labels, &w);
+    p->service = w.service;
     p->admitted = false;
-    p->n_label = l ? who_labels(f, t->conf.want, p->service, &r, a, counts, l) : 0;
-    p->label = l;
-    p->dropped = r.drop;
+    p->n_label = w.n_label;
+    p->label = w.label;
+    p->n_env = w.n_env;
+    p->env = w.env;
+    p->dropped = w.drop;
 }
 
 /* Texts of f into e, whose older ones end here. */
@@ -309,7 +298,6 @@ static void take_facts(struct proc_table *t, struct entry *e, const struct procr
     p->container = arena_str(&a, f->container);
     p->pod = arena_str(&a, f->pod);
     p->own_service = arena_str(&a, f->service);
-    take_env(p, &a, f);
     take_who(t, p, &a, f);
     p->kthread = f->kthread;
     p->flags = (p->flags & ~(uint32_t)TARGET_EXE_DELETED) |

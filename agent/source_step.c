@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/bpf_step.h"
 #include "agent/usdt.h"
@@ -28,21 +29,36 @@ enum look {
     LOOK_PROBE,
 };
 
-struct probe {
+struct probe {          /* one inode: of equal files each is its own */
     struct binary *bin; /* a reference */
+    dev_t dev;
+    ino_t ino;
     struct usdt_site site;
     void *link; /* NULL: not yet */
     uint32_t tries;
     int64_t mapped; /* when a process was last seen to map it */
 };
 
+/* When a process called, lately: time is cut there. */
+struct calls {
+    uint32_t n, room;
+    struct instant {
+        int64_t t;
+        real_ns real;
+    } * at; /* by t */
+};
+
+#define CALLS_KEPT_NS (3 * NS_PER_S)
+
 struct source_step {
     struct bpf_step *bpf;
     struct steptrack *track;
     struct map looked;  /* binary id -> enum look */
     struct map callers; /* serial -> pid, of the processes that called */
+    struct map calls;   /* serial -> struct calls * */
     struct probe probe[SOURCE_STEP_PROBES];
     uint32_t n_probe;
+    uint64_t last_cookie;
     bool again; /* files were left for later */
     int64_t swept, now;
     struct sa_step_drops drops;
@@ -63,7 +79,7 @@ static void on_step(void *ctx, const struct steptrack_step *s)
                                        .label = s->label,
                                        .name = s->name,
                                        .number = s->number,
-                                       .t0 = {s->t0 + x->real_minus_mono},
+                                       .t0 = {s->t0},
                                        .dur = s->t1 - s->t0};
 
     stackagg_add_step(x->fold, &done, x->who);
@@ -81,20 +97,34 @@ int source_step_open(struct source_step **ret, struct err *err)
     s->track = steptrack_new(on_step, s);
     map_init(&s->looked, 0);
     map_init(&s->callers, 0);
+    map_init(&s->calls, 0);
     *ret = s;
     return 0;
+}
+
+static struct calls *calls_at(uint64_t v)
+{
+    return (struct calls *)(uintptr_t)v; // NOLINT(performance-no-int-to-ptr): a map value
+}
+
+static void calls_free(struct calls *c)
+{
+    free(c->at);
+    free(c);
 }
 
 static void let_go(struct source_step *s, uint32_t i)
 {
     bpf_step_detach(s->probe[i].link);
-    (void)map_del(&s->looked, s->probe[i].bin->id);
     (void)binary_unref(s->probe[i].bin);
     s->probe[i] = s->probe[--s->n_probe];
 }
 
 struct source_step *source_step_close(struct source_step *s)
 {
+    uint64_t serial, v;
+    uint32_t pos = 0;
+
     if (!s)
         return NULL;
     while (s->n_probe)
@@ -102,6 +132,9 @@ struct source_step *source_step_close(struct source_step *s)
     steptrack_free(s->track);
     bpf_step_close(s->bpf);
     map_deinit(&s->looked);
+    while (map_next(&s->calls, &pos, &serial, &v))
+        calls_free(calls_at(v));
+    map_deinit(&s->calls);
     map_deinit(&s->callers);
     free(s);
     return NULL;
@@ -125,15 +158,6 @@ static enum usdt_found look(struct binary *b, struct usdt_site *ret)
     return found;
 }
 
-static struct probe *probe_of(struct source_step *s, const struct binary *b)
-{
-    for (uint32_t i = 0; i < s->n_probe; i++) {
-        if (s->probe[i].bin == b)
-            return &s->probe[i];
-    }
-    return NULL;
-}
-
 static void say(struct source_step *s, bool *told, const char *text, const struct binary *b)
 {
     if (!*told)
@@ -142,40 +166,74 @@ static void say(struct source_step *s, bool *told, const char *text, const struc
     *told = true;
 }
 
-/* Through the mapping: that reaches other mount namespaces, deleted files and memfds. */
-static void listen_at(struct source_step *s, struct probe *b, const struct proc *p,
-                      const struct proc_map *m)
+static struct probe *probe_of(struct source_step *s, const struct stat *st)
 {
-    char path[96];
-    struct err err = {};
+    for (uint32_t i = 0; i < s->n_probe; i++) {
+        if (s->probe[i].dev == st->st_dev && s->probe[i].ino == st->st_ino)
+            return &s->probe[i];
+    }
+    return NULL;
+}
 
+/* Through the mapping: that reaches other mount namespaces, deleted files and memfds. */
+static void listen_at(struct source_step *s, const struct proc *p, const struct proc_map *m,
+                      const struct usdt_site *site)
+{
+    struct bpf_step_at at = {.offset = site->offset, .sem_offset = site->sem_offset};
+    struct err err = {};
+    struct probe *b;
+    struct stat st;
+    char path[96];
+
+    (void)snprintf(path, sizeof path, "/proc/%u/map_files/%" PRIx64 "-%" PRIx64, p->tgid, m->start,
+                   m->end);
+    if (stat(path, &st) < 0)
+        return; /* gone, or cut meanwhile: told again then */
+    b = probe_of(s, &st);
+    if (!b && s->n_probe == SOURCE_STEP_PROBES) {
+        say(s, &s->told_full, "why=\"too many files with the probe\"", m->bin);
+        return;
+    }
+    if (!b) {
+        b = &s->probe[s->n_probe++];
+        *b = (struct probe){
+            .bin = binary_ref(m->bin), .dev = st.st_dev, .ino = st.st_ino, .site = *site};
+    }
+    b->mapped = s->now;
     if (b->link || b->tries >= TRIES)
         return;
     b->tries++;
-    (void)snprintf(path, sizeof path, "/proc/%u/map_files/%" PRIx64 "-%" PRIx64, p->tgid, m->start,
-                   m->end);
-    if (bpf_step_attach(s->bpf, path, b->site.offset, b->site.sem_offset, &b->link, &err) < 0)
+    at.path = path;
+    at.cookie = ++s->last_cookie;
+    if (bpf_step_attach(s->bpf, &at, &b->link, &err) < 0)
         log_event(b->tries == TRIES ? LOG_WARN : LOG_DEBUG, "steps", LOG_U("pid", p->tgid),
                   LOG_ERR(&err));
 }
 
-static void look_at(struct source_step *s, const struct proc *p, const struct proc_map *m)
+/* Does this content hold the probe? Looked at once. */
+static bool look_at(struct source_step *s, const struct proc_map *m, struct usdt_site *ret)
 {
     struct usdt_site site = {};
     enum usdt_found found = look(m->bin, &site);
-    enum look kind = LOOK_NO;
 
     if (found == USDT_FOREIGN)
         say(s, &s->told_foreign, "why=\"a probe strata:step of another form\"", m->bin);
-    if (found == USDT_FOUND && s->n_probe == SOURCE_STEP_PROBES) {
-        say(s, &s->told_full, "why=\"too many files with the probe\"", m->bin);
-    } else if (found == USDT_FOUND) {
-        kind = LOOK_PROBE;
-        s->probe[s->n_probe++] =
-            (struct probe){.bin = binary_ref(m->bin), .site = site, .mapped = s->now};
-        listen_at(s, &s->probe[s->n_probe - 1], p, m);
+    if (found == USDT_FOUND)
+        *ret = site;
+    (void)map_put(&s->looked, m->bin->id, found == USDT_FOUND ? LOOK_PROBE : LOOK_NO);
+    return found == USDT_FOUND;
+}
+
+/* Of a content that holds the probe. */
+static bool site_of(const struct source_step *s, const struct binary *b, struct usdt_site *ret)
+{
+    for (uint32_t i = 0; i < s->n_probe; i++) {
+        if (s->probe[i].bin == b) {
+            *ret = s->probe[i].site;
+            return true;
+        }
     }
-    (void)map_put(&s->looked, m->bin->id, kind);
+    return false;
 }
 
 void source_step_follow(struct source_step *s, const struct proc *p)
@@ -187,25 +245,77 @@ void source_step_follow(struct source_step *s, const struct proc *p)
     begin = s->now = mono_now().v;
     for (uint32_t i = 0; i < p->n_map; i++) {
         const struct proc_map *m = &p->map[i];
-        struct probe *b;
+        struct usdt_site site;
         uint64_t v;
 
-        if (!m->bin)
+        if (!m->bin || (map_get(&s->looked, m->bin->id, &v) && v == LOOK_NO))
             continue;
-        if (!map_get(&s->looked, m->bin->id, &v)) {
+        if (!site_of(s, m->bin, &site)) {
             if (mono_now().v - begin > LOOK_NS) {
                 s->again = true;
                 return;
             }
-            look_at(s, p, m);
-        } else if (v == LOOK_PROBE && (b = probe_of(s, m->bin))) {
-            b->mapped = s->now;
-            listen_at(s, b, p, m);
+            if (!look_at(s, m, &site))
+                continue;
         }
+        listen_at(s, p, m, &site);
     }
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
+
+static void remember(struct source_step *s, uint64_t serial, int64_t t, real_ns real)
+{
+    struct calls *c;
+    uint64_t *at;
+    uint32_t old = 0, i;
+
+    if (map_at(&s->calls, serial, &at) == MAP_FULL)
+        abort(); /* no memory for 100 bytes: as xmalloc */
+    if (*at == 0)
+        *at = (uint64_t)(uintptr_t)xcalloc(1, sizeof *c);
+    c = calls_at(*at);
+    if (c->n == c->room) {
+        while (old < c->n && t - c->at[old].t > CALLS_KEPT_NS)
+            old++;
+        if (old)
+            memmove(c->at, c->at + old, (c->n - old) * sizeof *c->at);
+        c->n -= old;
+        if (2 * c->n >= c->room) {
+            c->room = c->room ? 2 * c->room : 64;
+            c->at = xrealloc(c->at, c->room * sizeof *c->at);
+        }
+    }
+    for (i = c->n++; i > 0 && c->at[i - 1].t > t; i--) /* threads may overtake each other */
+        c->at[i] = c->at[i - 1];
+    c->at[i] = (struct instant){t, real};
+}
+
+real_ns source_step_since(const struct source_step *s, const struct proc *p, int64_t t, real_ns at)
+{
+    real_ns second = {at.v - at.v % NS_PER_S};
+    const struct calls *c;
+    uint32_t lo = 0, hi;
+    uint64_t v;
+
+    if (!s || !p || !map_get(&s->calls, p->serial, &v))
+        return second;
+    c = calls_at(v);
+    hi = c->n;
+    while (lo < hi) { /* the first one behind t */
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (c->at[mid].t <= t)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == 0 || c->at[lo - 1].real.v <= second.v)
+        return second;
+    /* the store keeps milliseconds, cut: never to before the call */
+    at.v = (c->at[lo - 1].real.v + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS;
+    return at.v < second.v + NS_PER_S ? at : second;
+}
 
 static void on_call(void *ctx, const struct sa_step_call *c)
 {
@@ -213,6 +323,7 @@ static void on_call(void *ctx, const struct sa_step_call *c)
     struct proc *p = proc_find_at(s->table, c->tgid, (int64_t)c->t_ns, s->now);
     struct steptrack_call call = {.tid = c->tid,
                                   .t = (int64_t)c->t_ns,
+                                  .real = (int64_t)c->t_ns + s->real_minus_mono,
                                   .what = c->what,
                                   .number = c->number,
                                   .name = {c->name, c->name_len},
@@ -236,6 +347,7 @@ static void on_call(void *ctx, const struct sa_step_call *c)
     call.service = hash_str(p->service);
     call.execs = p->execs;
     s->who = p;
+    remember(s, p->serial, call.t, (real_ns){call.real});
     (void)map_put(&s->callers, p->serial, p->tgid);
     if (steptrack_call(s->track, &call) && !s->news[0])
         (void)snprintf(s->news, sizeof s->news,
@@ -256,7 +368,12 @@ static void sweep_targets(struct source_step *s)
             gone[n++] = serial;
     }
     for (uint32_t i = 0; i < n; i++) {
+        uint64_t v;
+
         steptrack_gone(s->track, gone[i]);
+        if (map_get(&s->calls, gone[i], &v))
+            calls_free(calls_at(v));
+        (void)map_del(&s->calls, gone[i]);
         (void)map_del(&s->callers, gone[i]);
     }
 }

@@ -28,6 +28,11 @@ void source_step_follow(struct source_step *s, const struct proc *p);
 void source_step_poll(struct source_step *s, struct proc_table *procs, struct stackagg *fold,
                       int64_t now, int64_t real_minus_mono);
 
+/* The wall time of the last call of p up to a moment, when it is in the same second as that; else
+ * the second's begin. A row that begins there belongs to the same steps as all that is folded into
+ * it. */
+real_ns source_step_since(const struct source_step *s, const struct proc *p, int64_t t, real_ns at);
+
 /* Something that is told once, as logfmt; false: nothing new. */
 bool source_step_news(struct source_step *s, char ret[static SOURCE_STEP_NEWS]);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/loss.h"
 
 #define NO_ROW     UINT32_MAX
 #define SPARE_ROWS 4096 /* for [no stack: table_full] of single threads */
@@ -15,6 +16,7 @@ struct stackagg {
     uint32_t room_who, room_row, room_word;
     struct map by_hash;   /* -> row + 1, chained by same_hash */
     struct map by_serial; /* mix of serial and facts -> who */
+    real_ns since;        /* of the next record; 0: its second */
 };
 
 static struct stackagg_window *window_new(void)
@@ -238,6 +240,11 @@ static void put_without_stack(struct stackagg *a, struct stackagg_row *r)
         abort(); /* no memory for 100 bytes: as xmalloc */
 }
 
+void stackagg_since(struct stackagg *a, real_ns since)
+{
+    a->since = since;
+}
+
 bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16])
 {
@@ -253,6 +260,9 @@ bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
                              .weight = (int64_t)ev->weight_ns};
     bool anon = false;
 
+    if (a->since.v)
+        r.t = a->since;
+    a->since.v = 0;
     memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));
     if (n > sizeof words / sizeof *words) {
         put_without_stack(a, &r);

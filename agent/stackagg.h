@@ -46,7 +46,7 @@ struct stackagg_who {
 };
 
 struct stackagg_row {
-    real_ns t; /* start of its second, or of the window */
+    real_ns t; /* start of its second, or of the window; the last step call in it */
     uint32_t who, tid;
     uint32_t word; /* first of nk kernel words and nu user words, leaf first */
     uint16_t nk, nu;
@@ -84,6 +84,10 @@ struct stackagg;
 
 struct stackagg *stackagg_new(void);
 struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns NULL */
+
+/* The next record's row begins there and not with its second: what it is folded with has the same
+ * steps. Not behind the record, and in its second. */
+void stackagg_since(struct stackagg *a, real_ns since);
 
 /* One record of process p (NULL: unknown). Raw addresses are looked up in its mappings. host: for
  * the key of an unknown process. Returns whether code in anonymous memory is on the stack. */

@@ -11,12 +11,13 @@
 #include "base/map.h"
 
 #define NAME_MAX_BYTES 63
+#define CLOCK_SET_NS   1000000 /* what a measured difference of two clocks never errs by */
 
 struct open {
     uint32_t name, tid;
     bool mark;
     uint64_t number;
-    int64_t t0;
+    int64_t t0, real;
     char *attr; /* NULL: none */
     char comm[16];
 };
@@ -212,7 +213,18 @@ static struct seq *seq_of(struct target *g, uint32_t name, uint32_t tid, int64_t
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static void emit(struct steptrack *t, const struct target *g, const struct open *o, int64_t t1)
+/* The end on the wall clock. */
+static int64_t real_end(const struct open *o, const struct steptrack_call *c)
+{
+    int64_t passed = c->t - o->t0, by_wall = c->real - o->real;
+
+    if (by_wall - passed > CLOCK_SET_NS || passed - by_wall > CLOCK_SET_NS)
+        by_wall = passed;
+    return o->real + (by_wall > 0 ? by_wall : 1);
+}
+
+static void emit(struct steptrack *t, const struct target *g, const struct open *o,
+                 const struct steptrack_call *c)
 {
     const struct name *name = &g->name[o->name];
     struct label label[STEPTRACK_ATTRS + 1], item;
@@ -220,8 +232,8 @@ static void emit(struct steptrack *t, const struct target *g, const struct open 
                                .tid = o->tid,
                                .name = str_c(name->text),
                                .number = o->number,
-                               .t0 = o->t0,
-                               .t1 = t1 > o->t0 ? t1 : o->t0 + 1,
+                               .t0 = o->real,
+                               .t1 = real_end(o, c),
                                .label = label};
     struct str list = str_c(o->attr);
     bool of_several = name->several && o->tid != name->first_tid;
@@ -285,12 +297,16 @@ static uint64_t number_of(struct target *g, const struct steptrack_call *c, uint
 static void mark(struct steptrack *t, struct target *g, const struct steptrack_call *c,
                  uint32_t name)
 {
-    struct open o = {
-        .name = name, .tid = c->tid, .mark = true, .number = number_of(g, c, name), .t0 = c->t};
+    struct open o = {.name = name,
+                     .tid = c->tid,
+                     .mark = true,
+                     .number = number_of(g, c, name),
+                     .t0 = c->t,
+                     .real = c->real};
 
     for (uint32_t i = 0; i < g->n_open; i++) {
         if (g->open[i].mark && g->open[i].name == name && g->open[i].tid == c->tid) {
-            emit(t, g, &g->open[i], c->t);
+            emit(t, g, &g->open[i], c);
             forget(t, g, i);
             break;
         }
@@ -301,12 +317,13 @@ static void mark(struct steptrack *t, struct target *g, const struct steptrack_c
 static void begin(struct steptrack *t, struct target *g, const struct steptrack_call *c,
                   uint32_t name)
 {
-    struct open o = {.name = name, .tid = c->tid, .number = number_of(g, c, name), .t0 = c->t};
+    struct open o = {
+        .name = name, .tid = c->tid, .number = number_of(g, c, name), .t0 = c->t, .real = c->real};
 
     for (uint32_t i = 0; i < g->n_open; i++) {
         if (!g->open[i].mark && g->open[i].name == name && g->open[i].number == o.number) {
             drop(t, STEPTRACK_UNCLOSED, 1);
-            emit(t, g, &g->open[i], c->t);
+            emit(t, g, &g->open[i], c);
             forget(t, g, i);
             break;
         }
@@ -323,7 +340,7 @@ static void end(struct steptrack *t, struct target *g, const struct steptrack_ca
         if (o->mark || o->name != name ||
             (c->number == STEPTRACK_NEXT ? o->tid != c->tid : o->number != c->number))
             continue;
-        emit(t, g, o, c->t);
+        emit(t, g, o, c);
         forget(t, g, i);
         return;
     }

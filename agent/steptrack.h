@@ -45,7 +45,8 @@ struct steptrack_call {
     uint64_t service; /* hash of its service's name */
     uint64_t execs;   /* programs that it ran so far */
     uint32_t tid;
-    int64_t t;     /* ns, any clock; the same for all calls */
+    int64_t t;     /* ns, a clock that is never set */
+    int64_t real;  /* the same instant on the wall clock */
     uint32_t what; /* enum steptrack_what */
     uint64_t number;
     struct str name; /* "": "step" */
@@ -53,7 +54,8 @@ struct steptrack_call {
     struct str comm; /* the thread's */
 };
 
-/* A finished step; texts are borrowed during the call. t1 > t0. */
+/* A finished step; texts are borrowed during the call. t1 > t0, wall clock: those of its two calls,
+ * unless the clock was set between them; then t1 is t0 and what passed. */
 struct steptrack_step {
     uint64_t target;
     uint32_t tid;

@@ -86,3 +86,21 @@ uint32_t who_labels(const struct procread_facts *f, const struct environ_want *w
 #undef ENV
     return w.n;
 }
+
+void who_make(const struct who_conf *c, const struct procread_facts *f, struct arena *a,
+              struct labels_counts *n, struct who *ret)
+{
+    const struct rules_who in = who_of_facts(f);
+    struct rules_result r;
+
+    *ret = (struct who){.label = arena_array(a, struct label, LABELS_MAX),
+                        .env = arena_array(a, struct environ_var, f->n_env ? f->n_env : 1)};
+    rules_apply(c->rules, &in, a, n, &r);
+    ret->drop = r.drop;
+    ret->service = arena_str(a, labels_value(r.service, a, n));
+    if (ret->label)
+        ret->n_label = who_labels(f, c->want, ret->service, &r, a, n, ret->label);
+    for (uint32_t i = 0; ret->env && i < f->n_env; i++)
+        ret->env[ret->n_env++] = (struct environ_var){
+            arena_str(a, f->env[i].name), arena_str(a, f->env[i].value), f->env[i].local};
+}

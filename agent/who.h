@@ -26,3 +26,20 @@ struct rules_who who_of_facts(const struct procread_facts *f);
 uint32_t who_labels(const struct procread_facts *f, const struct environ_want *want,
                     struct str service, const struct rules_result *rules, struct arena *a,
                     struct labels_counts *n, struct label ret[LABELS_MAX]);
+
+struct who_conf {
+    const struct rules *rules;       /* NULL: none */
+    const struct environ_want *want; /* NULL: no labels of listed variables */
+};
+
+struct who {
+    struct str service;
+    uint32_t n_label, n_env;
+    struct label *label;
+    struct environ_var *env;
+    bool drop;
+};
+
+/* All of it, in the arena. */
+void who_make(const struct who_conf *c, const struct procread_facts *f, struct arena *a,
+              struct labels_counts *n, struct who *ret);

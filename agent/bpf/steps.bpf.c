@@ -22,7 +22,33 @@ struct {
 	__type(value, struct sa_step_rate);
 } step_rates SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct sa_step_site);
+	__type(value, struct sa_step_hears);
+} step_sites SEC(".maps");
+
 struct sa_step_drops step_drops;
+
+static __always_inline bool is_second(struct pt_regs *ctx, u32 tgid, u64 t)
+{
+	struct sa_step_site site = {.ip = ctx->ip, .tgid = tgid};
+	struct sa_step_hears *h = bpf_map_lookup_elem(&step_sites, &site);
+	u64 cookie = bpf_get_attach_cookie(ctx);
+
+	if (!h) {
+		struct sa_step_hears me = {.cookie = cookie, .t_ns = t};
+
+		bpf_map_update_elem(&step_sites, &site, &me, BPF_ANY);
+		return false;
+	}
+	if (h->cookie != cookie && t - h->t_ns < SA_STEP_QUIET)
+		return true;
+	h->cookie = cookie;
+	h->t_ns = t;
+	return false;
+}
 
 static __always_inline bool allowed(u32 tgid, u64 t)
 {
@@ -85,7 +111,7 @@ int on_step(struct pt_regs *ctx)
 	const void *attr = (const void *)ctx->cx;
 	struct sa_step_call *c;
 
-	if (!allowed(tgid, t))
+	if (is_second(ctx, tgid, t) || !allowed(tgid, t))
 		return 0;
 	/* two sizes: attributes are rare */
 	if (attr)

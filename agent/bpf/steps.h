@@ -31,6 +31,22 @@ struct sa_step_rate { /* of one process */
 	u32 n, pad;
 };
 
+/*
+ * Who hears a process at an address. Files of two overlays may be one inode below: then two
+ * listeners hear each call, and the second one is to be silent. After SA_STEP_QUIET without a call
+ * another one may take over (the pid may be another process's by then).
+ */
+#define SA_STEP_QUIET 100000000ULL
+
+struct sa_step_site {
+	u64 ip;
+	u32 tgid, pad;
+};
+
+struct sa_step_hears {
+	u64 cookie, t_ns;
+};
+
 struct sa_step_drops {
 	u64 rate, ring_full;
 };

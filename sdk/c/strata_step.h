@@ -43,7 +43,7 @@ struct strata_step_counts {
     uint64_t probe;   /* told to an agent */
     uint64_t sent;    /* steps that a server took */
     uint64_t waiting; /* steps that wait for sending */
-    uint64_t dropped; /* no room, not begun, bad text, refused by the server */
+    uint64_t dropped; /* calls: no room, not begun, bad text; steps that no server took */
     uint64_t errors;  /* requests that failed */
 };
 struct strata_step_counts strata_step_stats(void);
@@ -64,6 +64,7 @@ struct strata_step_counts strata_step_stats(void);
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -565,8 +566,11 @@ static void strata_step_call(int what, const char *name, uint64_t number, const 
         return;
     }
     for (tries = 0; __atomic_test_and_set(&strata_step_state.lock, __ATOMIC_ACQUIRE); tries++) {
-        if (tries < STRATA_STEP_SPIN)
+        if (tries < STRATA_STEP_SPIN) {
+            if (tries % 64 == 63)
+                sched_yield();
             continue;
+        }
         __atomic_add_fetch(&strata_step_state.counts.dropped, 1, __ATOMIC_RELAXED);
         return;
     }

@@ -53,6 +53,7 @@ static bool call(uint32_t what, const char *name, uint64_t number, int64_t at)
     c.name = str_c(name);
     c.number = number;
     c.t = at;
+    c.real = at + base.real;
     return steptrack_call(t, &c);
 }
 
@@ -176,7 +177,7 @@ static void attributes(void **state)
     steptrack_call(t, &c);
     c.what = STEPTRACK_END;
     c.attr = STR("late=1"); /* those of the begin count */
-    c.t = 5;
+    c.t = c.real = 5;
     steptrack_call(t, &c);
     assert_string_equal(done[0].labels, "phase=warm,b=\\x01,c=d,e=1,f=2,g=3,h=4,i=5");
 }
@@ -253,6 +254,21 @@ static void bad_texts(void **state)
     assert_int_equal(dropped(STEPTRACK_RATE), 5);
 }
 
+/* The wall clock is set while a step is open: it lasts as long as it did. */
+static void clock_set(void **state)
+{
+    (void)state;
+    call(STEPTRACK_BEGIN, "a", 1, 100);
+    base.real = 700; /* a difference that is measured anew: the calls' own times count */
+    call(STEPTRACK_END, "a", 1, 200);
+    step_is(0, "a", 1, 100, 900);
+    call(STEPTRACK_BEGIN, "a", 2, 1000);
+    base.real = -INT64_C(3600000000000);
+    call(STEPTRACK_END, "a", 2, 50000000);
+    step_is(1, "a", 2, 1700, 1700 + 50000000 - 1000);
+    base.real = 0;
+}
+
 /* Threads without end: memory is bounded, the newest go on counting. */
 static void many_threads(void **state)
 {
@@ -273,9 +289,9 @@ static void many_threads(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {T(marks),         T(begin_end),  T(which_end),
-                                       T(threads),       T(attributes), T(limits),
-                                       T(exec_and_exit), T(bad_texts),  T(many_threads)};
+    const struct CMUnitTest tests[] = {
+        T(marks),  T(begin_end), T(which_end),     T(threads),   T(attributes),
+        T(limits), T(clock_set), T(exec_and_exit), T(bad_texts), T(many_threads)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

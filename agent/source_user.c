@@ -66,6 +66,8 @@ static void give(struct source_user *s, const struct user_sample *u, struct sa_e
         if (p)
             proc_missed(s->procs, p, s->now);
     }
+    if (s->tap)
+        s->tap(s->tap_ctx, u, ev);
     s->got_n++;
     if (!s->sink->sample(s->sink->ctx, ev, t)) {
         s->filtered_ns += u->weight;
@@ -308,6 +310,8 @@ int source_user_open(struct source_user **ret, enum source_user_kind kind,
     s->procs = o->procs;
     s->stack_bytes = o->stack_bytes ? o->stack_bytes : STACK_BYTES;
     s->period_ns = o->period_ns;
+    s->tap = o->tap;
+    s->tap_ctx = o->tap_ctx;
     if (kind == SOURCE_USER_STOPS && s->period_ns < MIN_STOPS_NS)
         s->period_ns = MIN_STOPS_NS;
     s->now = mono_now().v;

@@ -26,6 +26,7 @@
  * block and take SIGCHLD.
  */
 struct source_user;
+struct user_sample;
 
 enum source_user_kind {
     SOURCE_USER_PERF = 1,
@@ -43,6 +44,10 @@ struct source_user_opts {
     struct proc_table *procs;
     uint64_t table_budget; /* bytes of unwind rows; 0: 64 MiB */
     uint32_t stack_bytes;  /* copied with a tick; 0: 32 KiB; at most 65,024 */
+    /* For tests: each sample with its registers and stack, and the chain made of it: the same for
+     * another unwinder. */
+    void (*tap)(void *ctx, const struct user_sample *u, const struct sa_ev *ev);
+    void *tap_ctx;
 };
 
 /*

@@ -22,6 +22,8 @@ struct source_user {
     struct user_perf *perf;
     struct user_stops *stops;
     const struct source_sink *sink; /* during a poll */
+    void (*tap)(void *ctx, const struct user_sample *u, const struct sa_ev *ev);
+    void *tap_ctx;
     int64_t real_minus_mono;
     int64_t now; /* CLOCK_MONOTONIC, of this poll */
     struct held *held, *last_held;

@@ -81,6 +81,23 @@ class User(unittest.TestCase):
         r = self.perf("burner", agent_lib.tool("mixed"), SECONDS, 0, 0, 0)
         self.assertGreater(r.leaf["user_part"], 0.9 * r.total["weight_ns"])
 
+    def test_same_sample_two_unwinders(self):
+        """Our chain and libdw's of the same registers and copied stack; by cause where they differ."""
+        if paranoid() > 2:
+            self.skipTest(f"perf_event_paranoid is {paranoid()}")
+        loop = ("import json\nfor i in range(10**9): json.dumps([{'a': i}] * 300); "
+                "sorted(range(3000), key=lambda x: -x)")
+        for name, command in (("mixed", [agent_lib.tool("mixed"), "9", "1", "0", "0"]),
+                              ("CPython", ["/usr/bin/python3", "-c", loop])):
+            r = Run(["-k", "perf", "-r", "400", "-b", "65024", "-L", "-s", 2 * SECONDS, "--", *command])
+            self.assertEqual(r.code, 0, r.err)
+            line = [x for x in r.out.splitlines() if x.startswith("libdw ")][0]
+            v = {k: int(n) for k, n in (w.split("=") for w in line.split()[1:])}
+            n = sum(v.values()) - v["dump"]
+            print(f"{name}: {v['same'] / max(n, 1):.2%} of {n} chains as libdw's; {v}")
+            self.assertGreater(n, 30)
+            self.assertGreaterEqual(v["same"], 0.99 * n)
+
     def test_perf_syscalls(self):
         r = self.perf("system calls", agent_lib.tool("mixed"), SECONDS, 300, 0, 0)
         self.assertGreater(r.total["hidden_ns"], 0.3 * r.total["counter_ns"])

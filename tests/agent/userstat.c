@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * userstat [-k perf|stops|choose] [-r HZ] [-s SECONDS] [-b STACK-BYTES] (-p PID... | -- COMMAND...)
+ * userstat [-k perf|stops|choose] [-r HZ] [-s SECONDS] [-b STACK-BYTES] [-L]
+ *          (-p PID... | -- COMMAND...)
  *
  * The source without privileges, from tick to stack, without a batch. Prints refusals as they are
  * said, one line per window, "function NS" for the time in each function (leaf) and a line of
- * totals, all as key=value. Ends after the time or with the processes. Exit 0; 1 the identity did
+ * totals, all as key=value. -L: libdw unwinds each sample of the process, too; a line says how the
+ * chains compare. Ends after the time or with the processes. Exit 0; 1 the identity did
  * not hold; 125 no way to sample; 2 usage or another error.
  */
 #include <errno.h>
@@ -19,10 +21,11 @@
 #include <unistd.h>
 
 #include "agent/names.h"
-#include "agent/source_user.h"
+#include "agent/source_user_private.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/time.h"
+#include "tests/agent/dwchain.h"
 
 enum {
     MAX_PIDS = 64,
@@ -37,6 +40,10 @@ struct tool {
     struct map chain; /* hash of the names -> ns */
     uint64_t n, ns, stop[16], window_ns, tids, pids;
     struct map tid, pid;
+    struct dwchain *dw; /* of dw_pid, while its mappings are of dw_gen */
+    uint32_t dw_pid, dw_gen;
+    bool compare;
+    uint64_t verdict[DWCHAIN_N];
     uint64_t counter, hidden, lost, weight, missed, bad;
 };
 
@@ -55,6 +62,23 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     k->window_ns += ev->weight_ns;
     k->stop[ev->stop & 15]++;
     return true;
+}
+
+static void tap(void *ctx, const struct user_sample *u, const struct sa_ev *ev)
+{
+    struct tool *k = ctx;
+    const struct proc *p = proc_find(k->procs, u->pid);
+
+    if (!p || p->dead || ev->stop == SA_S_NOMAP)
+        return;
+    if (!k->dw || k->dw_pid != u->pid || k->dw_gen != p->gen) {
+        (void)dwchain_close(k->dw);
+        k->dw = dwchain_open(u->pid);
+        k->dw_pid = u->pid;
+        k->dw_gen = p->gen;
+    }
+    if (k->dw)
+        k->verdict[dwchain_compare(k->dw, p, &u->regs, &u->stack, ev)]++;
 }
 
 static void account(struct tool *k)
@@ -132,6 +156,11 @@ static int loop(struct tool *k, double seconds, struct err *err)
         if (k->stop[i])
             (void)printf(" stop_%d=%" PRIu64, i, k->stop[i]);
     (void)printf("\n");
+    if (k->compare)
+        (void)printf("libdw same=%" PRIu64 " dump=%" PRIu64 " theirs=%" PRIu64 " ours=%" PRIu64
+                     " differ=%" PRIu64 "\n",
+                     k->verdict[DWCHAIN_SAME], k->verdict[DWCHAIN_DUMP], k->verdict[DWCHAIN_THEIRS],
+                     k->verdict[DWCHAIN_OURS], k->verdict[DWCHAIN_DIFFER]);
     return k->bad || k->weight + k->lost + k->hidden + k->missed != k->counter;
 }
 
@@ -188,6 +217,8 @@ static int run(struct tool *k, const char *kind, struct source_user_opts *o, dou
                                        .n_pid = 1,
                                        .on_exec = true,
                                        .procs = k->procs,
+                                       .tap = o->tap,
+                                       .tap_ctx = k,
                                        .stack_bytes = o->stack_bytes};
     }
     r = open_source(k, kind, o);
@@ -224,9 +255,11 @@ int main(int argc, char **argv)
     uint64_t v = 0;
     int c, r;
 
-    while ((c = getopt(argc, argv, "+k:r:s:p:b:")) != -1) {
+    while ((c = getopt(argc, argv, "+k:r:s:p:b:L")) != -1) {
         if (c == 'k')
             kind = optarg;
+        else if (c == 'L')
+            k.compare = true;
         else if (c == 's')
             seconds = strtod(optarg, NULL);
         else if (c == '?' || !str_u64(str_c(optarg), &v) || o.n_pid == MAX_PIDS)
@@ -242,10 +275,13 @@ int main(int argc, char **argv)
         return 2;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     o.pid = pid;
+    o.tap = k.compare ? tap : NULL;
+    o.tap_ctx = &k;
     o.procs = k.procs = proc_new(&pc);
     k.names = names_new(&nc);
     r = run(&k, kind, &o, seconds, argv + optind);
     (void)source_user_close(k.src);
+    (void)dwchain_close(k.dw);
     (void)proc_free(k.procs);
     (void)names_free(k.names);
     return r;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/proc.h"
+#include "agent/threads.h"
+
+/*
+ * libdw's chain of a sample that was copied (registers and stack), to compare with ours. Of one
+ * process; dwchain_map() again when its mappings changed.
+ */
+struct dwchain;
+
+struct dwchain *dwchain_open(uint32_t pid); /* NULL: libdw refuses */
+struct dwchain *dwchain_close(struct dwchain *d);
+
+enum dwchain_verdict {
+    DWCHAIN_SAME,
+    DWCHAIN_DUMP,   /* libdw needed memory that was not copied; equal so far */
+    DWCHAIN_THEIRS, /* libdw stopped, we went on; equal so far */
+    DWCHAIN_OURS,   /* we stopped; equal so far */
+    DWCHAIN_DIFFER,
+    DWCHAIN_N
+};
+
+enum dwchain_verdict dwchain_compare(struct dwchain *d, const struct proc *p,
+                                     const struct unwind_regs *regs, const struct stack_copy *stack,
+                                     const struct sa_ev *ev);

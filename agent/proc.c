@@ -30,6 +30,8 @@
 #define LOST_RESCAN_NS     (5 * NS_PER_S)
 #define CHECK_ALL_NS       (30 * NS_PER_S)
 #define UNPUBLISH_AFTER_NS NS_PER_S
+#define DEAD_MAX           2048 /* of more, only those that died within DEAD_LEAST_NS */
+#define DEAD_LEAST_NS      (2 * NS_PER_S)
 #define FACTS_AGAIN_NS     NS_PER_S
 #define MAX_SERVICES       500
 
@@ -44,6 +46,7 @@ struct entry {
     int64_t read_at; /* /proc was read; 0: not yet */
     int64_t died;
     int64_t rescan_due, rescan_wait; /* 0: none asked for */
+    int64_t maps_again;              /* not read before */
     int64_t facts_read, facts_due;   /* facts_due 0: none asked for */
     bool need_identity, need_facts, need_check, dirty, has_work;
     struct arena texts;
@@ -55,6 +58,7 @@ struct proc_table {
     struct map by_pid; /* -> newest struct entry * */
     struct entry *living, *dirty;
     struct entry *dead, *last_dead; /* in the order of dying */
+    uint32_t n_dead;
     struct entry *untold;           /* the first dead one that is still published */
     struct entry *work, *last_work; /* something to read or check; so that a drain costs what
                                      * happened, not what there is */
@@ -107,11 +111,12 @@ static void show_maps(struct proc_table *t, struct entry *e)
     e->p.n_map = e->maps.n;
 }
 
-static bool read_maps(struct proc_table *t, struct entry *e)
+static bool read_maps(struct proc_table *t, struct entry *e, int64_t now)
 {
     const struct procmaps_of of = maps_of(t, e);
     bool changed = procmaps_read(&e->maps, &of);
 
+    e->maps_again = now + e->maps.pause_ns;
     show_maps(t, e);
     return changed;
 }
@@ -194,6 +199,7 @@ static void forget(struct proc_table *t, struct entry *e)
         t->last_dead = NULL;
     if (t->untold == e)
         t->untold = e->next;
+    t->n_dead--;
     entry_free(e);
 }
 
@@ -215,6 +221,7 @@ static void die(struct proc_table *t, struct entry *e, int64_t now)
     e->p.flags |= TARGET_EXITED;
     e->p.facts++;
     e->died = now;
+    t->n_dead++;
     t->stats.processes--;
     t->stats.maps -= e->p.n_map;
     if (e->prev)
@@ -232,21 +239,6 @@ static void die(struct proc_table *t, struct entry *e, int64_t now)
     t->last_dead = e;
     if (!t->untold)
         t->untold = e;
-}
-
-const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr)
-{
-    uint32_t lo = 0, hi = p->n_map;
-
-    while (lo < hi) { /* first mapping beyond addr */
-        uint32_t mid = lo + (hi - lo) / 2;
-
-        if (p->map[mid].start <= addr)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo > 0 && addr < p->map[lo - 1].end ? &p->map[lo - 1] : NULL;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -402,7 +394,7 @@ static struct entry *scan_one(struct proc_table *t, uint32_t pid, int64_t now)
     if (e->p.dead)
         return e;
     if (!e->p.kthread)
-        read_maps(t, e);
+        read_maps(t, e, now);
     mark_dirty(t, e);
     return e;
 }
@@ -427,7 +419,9 @@ void proc_scan(struct proc_table *t, int64_t now)
         } else {
             e->need_check = true;
             put_work(t, e);
-            if (read_maps(t, e))
+            if (now < e->maps_again)
+                proc_missed(t, &e->p, now);
+            else if (read_maps(t, e, now))
                 mark_dirty(t, e);
         }
     }
@@ -545,8 +539,11 @@ static void on_mmap(struct proc_table *t, struct entry *e, const struct perfmap_
 {
     const struct procmaps_of of = maps_of(t, e);
 
-    if (!procmaps_enter(&e->maps, &of, ev))
+    if (!procmaps_enter(&e->maps, &of, ev)) {
+        if (e->maps.behind)
+            proc_missed(t, &e->p, ev->t);
         return;
+    }
     show_maps(t, e);
     mark_dirty(t, e);
 }
@@ -607,7 +604,7 @@ static void rescan(struct proc_table *t, struct entry *e, int64_t now)
     t->rescans_in_second++;
     t->stats.rescans++;
     e->rescan_due = 0;
-    if (read_maps(t, e)) {
+    if (read_maps(t, e, now)) {
         e->rescan_wait = RESCAN_FIRST_NS;
         mark_dirty(t, e);
     } else {
@@ -623,6 +620,8 @@ void proc_missed(struct proc_table *t, struct proc *p, int64_t now)
     if (p->dead || p->kthread || e->rescan_due)
         return;
     e->rescan_due = now + e->rescan_wait;
+    if (e->rescan_due < e->maps_again)
+        e->rescan_due = e->maps_again;
     put_work(t, e);
 }
 
@@ -678,6 +677,12 @@ static void do_work(struct proc_table *t, struct entry *e, int64_t now, uint32_t
         rescan(t, e, now);
 }
 
+/* For late records; not so long where processes die by the thousand. */
+static int64_t linger_ns(const struct proc_table *t)
+{
+    return t->n_dead > DEAD_MAX ? DEAD_LEAST_NS : PROC_LINGER_NS;
+}
+
 void proc_tick(struct proc_table *t, int64_t now)
 {
     struct entry *next, *e;
@@ -707,7 +712,7 @@ void proc_tick(struct proc_table *t, int64_t now)
             (e->need_identity || e->need_facts || e->need_check || e->rescan_due || e->facts_due))
             put_work(t, e);
     }
-    while (t->dead && now - t->dead->died >= PROC_LINGER_NS && !t->dead->dirty)
+    while (t->dead && !t->dead->dirty && now - t->dead->died >= linger_ns(t))
         forget(t, t->dead);
 }
 

@@ -10,7 +10,8 @@
 /*
  * Processes and their executable mappings, kept by perf records (perfmap.c) and /proc scans.
  * Owner: the collector's main thread; nothing here is locked. A struct proc stays valid 60 s after
- * its last thread died, so that late records find it. Times are CLOCK_MONOTONIC nanoseconds.
+ * its last thread died (2 s where thousands die), so that late records find it. Times are
+ * CLOCK_MONOTONIC nanoseconds.
  */
 struct proc_map {
     uint64_t start, end, offset; /* offset in the file, bytes */
@@ -59,6 +60,7 @@ struct proc_conf {
 
 struct proc_stats {
     uint64_t processes, maps;       /* alive now */
+    uint64_t maps_held;             /* of the dead, too */
     uint64_t lost, rescans, unseen; /* perf records lost; /proc/PID/maps read again; gone before */
     uint64_t maps_truncated, services_folded, open_failed, table_full;
     uint64_t cgroup_changes, foreign_cgroups; /* paths of another cgroup namespace: "/../..." */
@@ -66,7 +68,8 @@ struct proc_stats {
 };
 
 #define PROC_MAX       16384
-#define PROC_MAX_MAPS  4096 /* executable ones, of one process */
+#define PROC_MAX_MAPS  4096   /* executable ones, of one process */
+#define PROC_ALL_MAPS  262144 /* of all, of the dead that linger too */
 #define PROC_LINGER_NS (INT64_C(60) * 1000000000)
 
 struct proc_table *proc_new(const struct proc_conf *c);

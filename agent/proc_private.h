@@ -15,6 +15,12 @@ struct procmaps {
     struct proc_map *map;
     struct procmaps_source *source;
     uint32_t n, room;
+    struct proc_stats *stats; /* where they are counted; NULL: none were entered yet */
+    /* so that a process that maps without end costs no more than its share */
+    int64_t pause_ns; /* after the last reading: so that it takes 2 % of the time at most */
+    int64_t second;   /* in which n_event were entered */
+    uint32_t n_event;
+    bool behind; /* further ones were passed over: it must be read */
 };
 
 /* Whose they are, and where it is counted. */
@@ -27,7 +33,8 @@ struct procmaps_of {
 /* /proc/PID/maps, as it is now; what is the same mapping keeps its binary. true: it changed. */
 bool procmaps_read(struct procmaps *s, const struct procmaps_of *of);
 
-/* One mapping that a record tells of; what it overlaps is cut. false: none of ours. */
+/* One mapping that a record tells of; what it overlaps is cut. false: none of ours, or s->behind:
+ * too many of this process in this second. */
 bool procmaps_enter(struct procmaps *s, const struct procmaps_of *of,
                     const struct perfmap_event *ev);
 

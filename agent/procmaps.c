@@ -10,14 +10,35 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/proc_private.h"
 #include "agent/procfile.h"
 #include "base/hash.h"
+#include "base/time.h"
 
 #define MAX_MAPS_TEXT ((size_t)64 << 20)
+#define READ_CHUNK    ((size_t)64 << 10) /* a line is shorter */
+#define READ_NS       (100 * NS_PER_MS)  /* of our CPU, for one reading */
+#define READ_SHARE    50                 /* reading pauses so many times as long as it took */
+#define MAX_EVENTS_S  2000               /* mappings of one process that are followed in a second */
 #define MAX_VDSO      65536
+
+const struct proc_map *proc_map_find(const struct proc *p, uint64_t addr)
+{
+    uint32_t lo = 0, hi = p->n_map;
+
+    while (lo < hi) { /* first mapping beyond addr */
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (p->map[mid].start <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo > 0 && addr < p->map[lo - 1].end ? &p->map[lo - 1] : NULL;
+}
 
 static const char *open_why(int code)
 {
@@ -179,7 +200,7 @@ static void resolve(const struct procmaps_of *of, const struct procread_map *m, 
 static bool insert_at(struct proc_stats *st, struct procmaps *s, uint32_t at,
                       const struct proc_map *pm, struct procmaps_source source)
 {
-    if (s->n >= PROC_MAX_MAPS) {
+    if (s->n >= PROC_MAX_MAPS || st->maps_held >= PROC_ALL_MAPS) {
         st->maps_truncated++;
         return false;
     }
@@ -193,13 +214,32 @@ static bool insert_at(struct proc_stats *st, struct procmaps *s, uint32_t at,
     s->map[at] = *pm;
     s->source[at] = source;
     s->n++;
+    s->stats = st;
+    st->maps_held++;
     return true;
+}
+
+/* First one that begins at addr or behind it. */
+static uint32_t lower(const struct procmaps *s, uint64_t addr)
+{
+    uint32_t lo = 0, hi = s->n;
+
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+
+        if (s->map[mid].start < addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
 static void remove_at(struct procmaps *s, uint32_t at)
 {
     binary_unref(s->map[at].bin);
     s->n--;
+    s->stats->maps_held--;
     memmove(s->map + at, s->map + at + 1, (s->n - at) * sizeof *s->map);
     memmove(s->source + at, s->source + at + 1, (s->n - at) * sizeof *s->source);
 }
@@ -207,13 +247,15 @@ static void remove_at(struct procmaps *s, uint32_t at)
 /* Make [start, end) free: what lies in it goes, what overlaps is cut. */
 static void cut(struct proc_stats *st, struct procmaps *s, uint64_t start, uint64_t end)
 {
-    for (uint32_t i = 0; i < s->n;) {
+    uint32_t i = lower(s, start);
+
+    if (i && s->map[i - 1].end > start)
+        i--;
+    while (i < s->n && s->map[i].start < end) {
         struct proc_map *m = &s->map[i];
         struct proc_map tail = *m;
 
-        if (m->end <= start || m->start >= end) {
-            i++;
-        } else if (m->start >= start && m->end <= end) {
+        if (m->start >= start && m->end <= end) {
             remove_at(s, i);
         } else if (m->start < start) {
             m->end = start;
@@ -241,18 +283,16 @@ static bool is_executable_map(const struct procread_map *m)
 static bool keep(const struct procmaps *s, const struct procread_map *m, uint64_t path_hash,
                  struct proc_map *ret)
 {
-    for (uint32_t i = 0; i < s->n && s->map[i].start <= m->start; i++) {
-        const struct proc_map *o = &s->map[i];
-        const struct procmaps_source *src = &s->source[i];
+    uint32_t i = lower(s, m->start);
+    const struct proc_map *o = &s->map[i];
+    const struct procmaps_source *src = &s->source[i];
 
-        if (o->start == m->start && o->end == m->end && o->offset == m->offset && o->bin &&
-            src->path_hash == path_hash && (src->ino == m->ino || src->ino == 0)) {
-            *ret = *o;
-            binary_ref(o->bin);
-            return true;
-        }
-    }
-    return false;
+    if (i == s->n || o->start != m->start || o->end != m->end || o->offset != m->offset ||
+        !o->bin || src->path_hash != path_hash || (src->ino != m->ino && src->ino != 0))
+        return false;
+    *ret = *o;
+    binary_ref(o->bin);
+    return true;
 }
 
 static bool same_maps(const struct procmaps *a, const struct procmaps *b)
@@ -268,23 +308,12 @@ static bool same_maps(const struct procmaps *a, const struct procmaps *b)
     return true;
 }
 
-bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
+/* The lines of text into fresh. false: it is full. */
+static bool add_lines(struct procmaps *fresh, const struct procmaps *s,
+                      const struct procmaps_of *of, struct str text)
 {
-    struct procmaps fresh = {};
     struct procread_map m;
-    struct buf b;
-    struct str text;
-    char dir[64];
-    bool truncated, changed;
 
-    (void)snprintf(dir, sizeof dir, "%.48s/%u", of->proc, of->pid);
-    buf_init(&b, MAX_MAPS_TEXT);
-    if (procfile_read_some(dir, "maps", &b, &truncated, NULL) < 0) {
-        buf_deinit(&b);
-        return false;
-    }
-    of->stats->maps_truncated += truncated;
-    text = buf_view(&b);
     while (procread_map_next(&text, &m)) {
         struct proc_map pm = {.start = m.start, .end = m.end, .offset = m.offset};
         struct procmaps_source source = {.ino = m.ino, .path_hash = hash_str(m.path)};
@@ -293,16 +322,89 @@ bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
             continue;
         if (!keep(s, &m, source.path_hash, &pm))
             resolve(of, &m, NULL, 0, &pm);
-        if (!insert_at(of->stats, &fresh, fresh.n, &pm, source)) {
+        if (!insert_at(of->stats, fresh, fresh->n, &pm, source)) {
             binary_unref(pm.bin);
-            break;
+            return false;
         }
     }
-    buf_deinit(&b);
+    return true;
+}
+
+static int64_t own_cpu_ns(void)
+{
+    struct timespec t;
+
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? t.tv_sec * NS_PER_S + t.tv_nsec : 0;
+}
+
+/* Piece by piece: its length is the target's choice. false: it cannot be read, or not to its end.
+ */
+static bool read_all(struct procmaps *fresh, const struct procmaps *s, const struct procmaps_of *of)
+{
+    int64_t until = own_cpu_ns() + READ_NS;
+    char path[80], *text = NULL;
+    size_t have = 0, total = 0;
+    ssize_t n = -1;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%.48s/%u/maps", of->proc, of->pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        text = xmalloc(READ_CHUNK);
+    while (fd >= 0 && (n = read(fd, text + have, READ_CHUNK - have)) > 0) {
+        const char *end;
+        size_t whole;
+
+        have += (size_t)n;
+        total += (size_t)n;
+        end = memrchr(text, '\n', have);
+        whole = end ? (size_t)(end - text) + 1 : have;
+        if (!add_lines(fresh, s, of, (struct str){text, whole}))
+            break;
+        if (total >= MAX_MAPS_TEXT || own_cpu_ns() > until) {
+            of->stats->maps_truncated++;
+            break;
+        }
+        have -= whole;
+        memmove(text, text + whole, have);
+    }
+    if (n == 0 && have)
+        (void)add_lines(fresh, s, of, (struct str){text, have});
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    return n >= 0;
+}
+
+bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
+{
+    struct procmaps fresh = {.second = s->second, .n_event = s->n_event};
+    int64_t begin = own_cpu_ns();
+    bool changed;
+
+    if (!read_all(&fresh, s, of)) {
+        procmaps_free(&fresh);
+        return false;
+    }
+    fresh.pause_ns = (own_cpu_ns() - begin) * READ_SHARE;
     changed = !same_maps(s, &fresh);
     procmaps_free(s);
     *s = fresh;
     return changed;
+}
+
+static bool too_many(struct procmaps *s, int64_t t)
+{
+    if (t / NS_PER_S != s->second) {
+        s->second = t / NS_PER_S;
+        s->n_event = 0;
+    }
+    if (s->n_event < MAX_EVENTS_S) {
+        s->n_event++;
+        return false;
+    }
+    s->behind = true;
+    return true;
 }
 
 bool procmaps_enter(struct procmaps *s, const struct procmaps_of *of,
@@ -311,15 +413,16 @@ bool procmaps_enter(struct procmaps *s, const struct procmaps_of *of,
     struct procread_map m = {
         .start = ev->start, .end = ev->end, .offset = ev->offset, .exec = true};
     struct proc_map pm = {.start = ev->start, .end = ev->end, .offset = ev->offset};
-    uint32_t at = 0;
+    uint32_t at;
 
     if (ev->start >= ev->end || !is_executable_map(&m))
+        return false;
+    if (too_many(s, ev->t))
         return false;
     m.path = procread_undelete(ev->name, &m.deleted);
     resolve(of, &m, ev->build_id, ev->build_id_len, &pm);
     cut(of->stats, s, pm.start, pm.end);
-    while (at < s->n && s->map[at].start < pm.start)
-        at++;
+    at = lower(s, pm.start);
     if (!insert_at(of->stats, s, at, &pm, (struct procmaps_source){.path_hash = hash_str(m.path)}))
         binary_unref(pm.bin);
     return true;
@@ -341,6 +444,8 @@ void procmaps_clear(struct procmaps *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
         binary_unref(s->map[i].bin);
+    if (s->n)
+        s->stats->maps_held -= s->n;
     s->n = 0;
 }
 

@@ -21,6 +21,7 @@ enum {
     QUEUE_MAX = 1024,
     GROW = 4, /* new chunks at once: an insert waits for RCU, a batch waits once */
     RULE_HASH = 1 << 17,
+    MAX_PAGES = 1 << 15, /* of one file, 2 GiB: no file may take the whole page index */
 };
 
 struct job {
@@ -198,7 +199,7 @@ static enum ehtab_fail encode(struct builder *b, const struct ehtab *t, struct b
     struct place own = {};
     size_t i = 0;
 
-    if (last - first >= b->io.n_pgidx || first > UINT32_MAX)
+    if (last - first >= MAX_PAGES || last - first >= b->io.n_pgidx || first > UINT32_MAX)
         return EHTAB_BUDGET;
     if (t->n / SA_CHUNK_ROWS >= b->max_chunks)
         return EHTAB_BUDGET;

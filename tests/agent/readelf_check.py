@@ -3,15 +3,22 @@
 """The unwind rules of libraries against readelf's interpretation of the same .eh_frame.
 
 readelf_check.py EHDUMP FILE...: at up to three addresses of every FDE the rule of our table must say
-what readelf says of CFA, rbp and return address. Rules that a table cannot express (INVALID) are
-counted, not compared. 77 without readelf.
+what readelf says of CFA, rbp and return address. What readelf does not spell out (expressions) must
+be one of our special forms there, or INVALID, which a table cannot express; both are counted.
+STRATA_LONG=1: every ELF file below /usr/lib, /usr/bin and /usr/sbin as well, at other addresses each
+time. 77 without readelf.
 """
+import collections
+import os
 import random
 import re
 import shutil
 import subprocess
 import sys
 
+SPECIAL = {"INVALID", "SIG", "PLT9", "PLT10", "PLT11", "DEREF_RBP", "DEREF_RSP"}
+DWARF = "rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15".split()
+FOLDERS = ("/usr/lib", "/usr/bin", "/usr/sbin")
 PC = re.compile(r"FDE cie=.* pc=([0-9a-f]+)\.\.([0-9a-f]+)")
 
 
@@ -43,15 +50,19 @@ def frames(path):
 
 
 def wanted(row):
-    """What the rule must be: a set of acceptable (kind, off); None: not comparable"""
+    """What the rule must be: [kind, off, register]; None: readelf does not spell it out"""
     cfa, ra = row.get("CFA", ""), row.get("ra", "u")
     if ra == "u" and "ra" in row:
-        return {("END", None)}
+        return ["END", 0, 0]
     m = re.fullmatch(r"(r\w+)([+-]\d+)", cfa)
+    in_reg = re.fullmatch(r"r(\d+)\(\w+\)", ra)
+    if m and m[1] == "rsp" and in_reg:
+        return ["RAREG", int(m[2]), int(in_reg[1])]
     if not m or ra != "c-8":
         return None
-    kind = {"rsp": "RSP", "rbp": "RBP"}.get(m[1], "REG")
-    return {(kind, int(m[2]))}
+    if m[1] in ("rsp", "rbp"):
+        return [m[1].upper(), int(m[2]), 0]
+    return ["REG", int(m[2]), DWARF.index(m[1])]
 
 
 def rbp_of(row):
@@ -77,35 +88,65 @@ def check(ehdump, path, rng):
                              capture_output=True, text=True)
         if out.returncode:
             print(f"{path}: {out.stderr.strip()}")
-            return 0, 0, 1
+            return 0, collections.Counter(), "no table:" not in out.stderr
         got += [line.split() for line in out.stdout.splitlines()]
-    bad = unexpressed = 0
+    bad = 0
+    other = collections.Counter()
     for (pc, row), g in zip(want, got):
         w = wanted(row)
-        if w is None or g[1] in ("INVALID", "SIG", "PLT10", "PLT11", "DEREF_RBP", "DEREF_RSP", "RAREG"):
-            unexpressed += 1
-            continue
-        same = (g[1], int(g[2])) in w or (g[1], None) in w
+        if w is None:
+            same = g[1] in SPECIAL
+            other[g[1]] += 1
+        else:
+            same = [g[1], int(g[2]), int(g[5])] == w
         rbp = rbp_of(row)
-        if same and g[1] not in ("END",) and rbp and (g[3], int(g[4])) != rbp:
+        if same and w and g[1] != "END" and rbp and (g[3], int(g[4])) != rbp:
             same = False
         if not same:
             bad += 1
             if bad < 6:
                 print(f"{path}: {pc:x}: readelf {row}, table {g[1:]}")
-    return len(want), unexpressed, bad
+    return len(want), other, bad
+
+
+def installed():
+    """Every ELF file of the distribution, each content once."""
+    seen = set()
+    for folder in FOLDERS:
+        for at, _, names in os.walk(folder):
+            for name in sorted(names):
+                path = os.path.join(at, name)
+                try:
+                    st = os.stat(path)
+                    if (st.st_dev, st.st_ino) in seen or st.st_size < 64:
+                        continue
+                    seen.add((st.st_dev, st.st_ino))
+                    with open(path, "rb") as f:
+                        head = f.read(20)
+                except OSError:
+                    continue
+                # 64 bits, little-endian, executable or shared
+                if head[:6] == b"\x7fELF\2\1" and head[16:20] in (b"\2\0>\0", b"\3\0>\0"):
+                    yield path
 
 
 def main():
     if not shutil.which("readelf"):
         print("skip: no readelf (binutils)")
         return 77
-    rng, total, failed = random.Random(20261129), 0, 0
-    for path in sys.argv[2:]:
-        n, unexpressed, bad = check(sys.argv[1], path, rng)
-        print(f"{path}: {n} addresses, {unexpressed} of special form, {bad} differ")
+    long = os.environ.get("STRATA_LONG") == "1"
+    seed = random.randrange(1 << 31) if long else 20261129
+    rng, total, failed, files, sums = random.Random(seed), 0, 0, 0, collections.Counter()
+    for path in [*sys.argv[2:], *(installed() if long else ())]:
+        n, other, bad = check(sys.argv[1], path, rng)
+        if bad or not long:
+            print(f"{path}: {n} addresses, {bad} differ,", *(f"{k} {v}" for k, v in other.items()))
         total += n
         failed += bad
+        files += n > 0
+        sums += other
+    print(f"seed {seed}: {files} files, {total} addresses, {failed} differ; not spelt out:",
+          *(f"{k} {v}" for k, v in sorted(sums.items())))
     if not total:
         print("nothing was compared")
         return 1

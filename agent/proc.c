@@ -302,25 +302,6 @@ static void take_facts(struct proc_table *t, struct entry *e, const struct procr
         mark_dirty(t, e); /* the programs must know */
 }
 
-static struct procread_facts facts_of(const struct proc *p)
-{
-    struct procread_facts f = {.exe = p->exe,
-                               .cmdline = p->cmdline,
-                               .masked = p->masked,
-                               .comm = p->comm,
-                               .cgroup = p->cgroup,
-                               .container = p->container,
-                               .pod = p->pod,
-                               .service = p->own_service,
-                               .exe_deleted = p->flags & TARGET_EXE_DELETED,
-                               .kthread = p->kthread};
-
-    f.n_env = p->n_env < ENVIRON_MAX ? p->n_env : ENVIRON_MAX;
-    for (uint32_t i = 0; i < f.n_env; i++)
-        f.env[i] = p->env[i];
-    return f;
-}
-
 /* Gone before it could be read: known by its birth alone. */
 static void unseen(struct proc_table *t, struct entry *e)
 {
@@ -474,7 +455,7 @@ static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
 
 static void share_parent(struct proc_table *t, struct entry *e, const struct entry *parent)
 {
-    struct procread_facts f = facts_of(&parent->p);
+    struct procread_facts f = proc_facts_of(&parent->p);
 
     take_facts(t, e, &f);
     e->p.cgroup_id = parent->p.cgroup_id; /* another one in its first record will be seen */
@@ -654,7 +635,7 @@ void proc_reread(struct proc_table *t, struct proc *p, int64_t now)
     e->need_facts = true;
     read_pending(t, e, now);
     procmaps_clear(&e->maps);
-    (void)read_maps(t, e);
+    (void)read_maps(t, e, now);
     mark_dirty(t, e);
 }
 

@@ -43,3 +43,6 @@ void procmaps_copy(struct procmaps *s, const struct procmaps *from, struct proc_
 
 void procmaps_clear(struct procmaps *s); /* memory kept */
 void procmaps_free(struct procmaps *s);
+
+/* What is known of p, as if it had been read now; its texts are borrowed. */
+struct procread_facts proc_facts_of(const struct proc *p);

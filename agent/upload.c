@@ -280,6 +280,7 @@ static void on_answered(struct upload *u, struct upload_slot *s, const struct up
     struct wire_reply reply = {};
 
     count_answer(u, a->status);
+    u->answered = clock_mono().v;
     if (a->status == 200 && wire_reply_decode(buf_view(&s->answer), &reply, NULL) == 0 &&
         reply.seq == s->batch->seq &&
         (reply.status == WIRE_STORED || reply.status == WIRE_DUPLICATE))
@@ -326,20 +327,21 @@ static void start(struct upload *u, const struct spool_batch *b)
 static int64_t pause_ns(struct upload *u)
 {
     struct spool_stats st;
-    int64_t gap;
+    int64_t until;
 
     mutex_lock(&u->mu);
-    gap = u->stats.min_interval_ns;
     u->stats.draining = u->draining;
+    /* from its answer on: when it came to the server nobody here knows */
+    until = u->stats.min_interval_ns ? u->answered + u->stats.min_interval_ns : 0;
     mutex_unlock(&u->mu);
     if (u->draining) {
         spool_get_stats(u->spool, &st);
         if (st.spooled == 0)
             u->draining = false;
-        else if (u->drain_gap > gap)
-            gap = u->drain_gap;
+        else if (u->started && u->started + u->drain_gap > until)
+            until = u->started + u->drain_gap;
     }
-    return u->started ? u->started + gap - clock_mono().v : 0;
+    return until - clock_mono().v;
 }
 
 /* Beside one that is repeated, after a refusal or after an outage none may start. */
@@ -347,7 +349,8 @@ static bool beside_allowed(const struct upload *u)
 {
     const struct spool_batch *b = u->slot[u->slot[0].batch ? 0 : 1].batch;
 
-    return u->n_busy < SPOOL_IN_FLIGHT && u->healthy && !u->draining && b->tries == 1;
+    return u->n_busy < SPOOL_IN_FLIGHT && u->healthy && !u->draining &&
+           u->stats.min_interval_ns == 0 && b->tries == 1;
 }
 
 /* The next request, if one may start now; else waits a little. */

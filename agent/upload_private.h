@@ -53,6 +53,7 @@ struct upload {
     uint32_t failures; /* in a row */
     int64_t down_since;
     int64_t started;   /* the last request; 0: none yet */
+    int64_t answered;  /* the last answer */
     int64_t drain_gap; /* to the next request, while draining */
     bool healthy;      /* the last answer was a 200 */
     bool draining;     /* after an outage: slowly */

@@ -75,39 +75,57 @@ static bool neighbours(const struct batchmake_dropped *d, const struct batchmake
            (!has_seq(d) || d->last + 1 == n->first);
 }
 
-/* The last entry of its type and reason. More entries than there is room for: it grows over the
- * gap, which is then called lost too; its count and weight stay exact. */
-static struct batchmake_dropped *like_locked(struct spool *s, const struct batchmake_dropped *n)
+/* n becomes the sum of both. */
+static void join(struct batchmake_dropped *n, const struct batchmake_dropped *d)
+{
+    if (has_seq(n) && has_seq(d)) {
+        n->first = d->first < n->first ? d->first : n->first;
+        n->last = d->last > n->last ? d->last : n->last;
+    }
+    if (d->covers.t0.v < n->covers.t0.v)
+        n->covers.t0 = d->covers.t0;
+    if (d->covers.t1.v > n->covers.t1.v)
+        n->covers.t1 = d->covers.t1;
+    n->n += d->n;
+    n->weight += d->weight;
+}
+
+/* The last entry of n's type and reason, for want of room: the gap between the two is then called
+ * lost too, and no number is, for those of the gap may yet arrive. Count and weight stay exact. */
+static uint32_t like_locked(const struct spool *s, const struct batchmake_dropped *n)
     REQUIRES(&s->mu)
 {
     for (uint32_t i = s->n_dropped; i-- > s->n_taken;)
-        if (s->dropped[i].type == n->type && s->dropped[i].why == n->why &&
-            has_seq(&s->dropped[i]) == has_seq(n))
-            return &s->dropped[i];
-    return &s->dropped[s->n_dropped - 1];
+        if (s->dropped[i].type == n->type && s->dropped[i].why == n->why)
+            return i;
+    return s->n_dropped - 1;
 }
 
-static void tell_locked(struct spool *s, const struct batchmake_dropped *n) REQUIRES(&s->mu)
+static void tell_locked(struct spool *s, const struct batchmake_dropped *told) REQUIRES(&s->mu)
 {
-    struct batchmake_dropped *d = s->n_dropped > s->n_taken ? &s->dropped[s->n_dropped - 1] : NULL;
+    struct batchmake_dropped n = *told;
+    uint32_t i = s->n_taken;
 
-    if (!d || !neighbours(d, n)) {
-        if (s->n_dropped < MAX_DROPPED) {
-            s->dropped[s->n_dropped++] = *n;
-            return;
+    while (i < s->n_dropped) {
+        struct batchmake_dropped *d = &s->dropped[i];
+
+        if (!neighbours(d, &n) && !neighbours(&n, d)) {
+            i++;
+            continue;
         }
-        d = like_locked(s, n);
+        join(&n, d);
+        memmove(d, d + 1, (--s->n_dropped - i) * sizeof *d);
+        i = s->n_taken; /* it may have become another one's neighbour */
     }
-    if (has_seq(n) && has_seq(d)) {
-        d->first = n->first < d->first ? n->first : d->first;
-        d->last = n->last > d->last ? n->last : d->last;
+    if (s->n_dropped == MAX_DROPPED) {
+        i = like_locked(s, &n);
+        join(&n, &s->dropped[i]);
+        n.first = 1;
+        n.last = 0;
+        s->dropped[i] = n;
+        return;
     }
-    if (n->covers.t0.v < d->covers.t0.v)
-        d->covers.t0 = n->covers.t0;
-    if (n->covers.t1.v > d->covers.t1.v)
-        d->covers.t1 = n->covers.t1;
-    d->n += n->n;
-    d->weight += n->weight;
+    s->dropped[s->n_dropped++] = n;
 }
 
 static void save_untold_locked(struct spool *s) REQUIRES(&s->mu)
@@ -157,6 +175,7 @@ static void take_out_locked(struct spool *s, struct item *i) REQUIRES(&s->mu)
     if (s->newest == i)
         s->newest = before;
     s->stats.spooled--;
+    s->stats.in_flight -= i->in_flight;
     s->stats.bytes -= i->head.file_bytes;
     if (i->body) {
         s->stats.memory_batches--;
@@ -487,6 +506,7 @@ const struct spool_batch *spool_front(struct spool *s, int64_t wait_ns)
         i = victim_locked(s, false);
         if (i && (s->hurry || i->b.not_before <= now)) {
             i->in_flight = true;
+            s->stats.in_flight++;
             i->b.tries++;
             ret = &i->b;
             break;
@@ -557,6 +577,7 @@ void spool_retry(struct spool *s, const struct spool_batch *b, int64_t not_befor
     i->b.not_before = not_before;
     i->b.whole = whole;
     i->in_flight = false;
+    s->stats.in_flight--;
     s->stats.retries++;
     mutex_unlock(&s->mu);
 }

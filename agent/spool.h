@@ -56,6 +56,7 @@ struct spool_stats {
     uint64_t spooled, bytes; /* now, on disk and in memory */
     uint64_t memory_batches, memory_bytes;
     uint64_t cap, memory_cap;
+    uint64_t in_flight;          /* now at the sender */
     uint64_t retries;            /* sends that must be repeated */
     uint64_t damaged, foreign;   /* files: set aside; not ours, left alone */
     uint64_t write_failed;       /* batches kept in memory since */
@@ -104,7 +105,7 @@ void spool_drop(struct spool *s, const struct spool_batch *b, enum spool_drop wh
 /* Again, but not before that time; whole: in its complete form. */
 void spool_retry(struct spool *s, const struct spool_batch *b, int64_t not_before, bool whole);
 
-/* What was given up since the last call, oldest first; neighbours with one reason are one entry.
+/* What was given up and is in no batch yet; neighbours with one reason are one entry.
  * Returns how many of at most max. It counts as told with the spool_put() that carries it. */
 uint32_t spool_take_dropped(struct spool *s, struct batchmake_dropped *ret, uint32_t max);
 

@@ -24,7 +24,7 @@ struct batcher {
     struct batchmake *make; /* the thread's */
     struct spool *spool;
     pthread_t thread;
-    _Atomic uint64_t max_bytes;
+    _Atomic uint64_t max_bytes, names_cache;
     uint64_t seq; /* the thread's */
     struct mutex mu;
     struct cond changed;
@@ -250,6 +250,8 @@ static void *run(void *ctx)
         if (stop)
             return NULL;
         t0 = mono_now().v;
+        if (atomic_load(&b->names_cache))
+            names_set_cache(batchmake_names(b->make), atomic_exchange(&b->names_cache, 0));
         see_jits(b);
         if (has_job)
             make(b, &job);
@@ -335,6 +337,11 @@ struct batcher *batcher_free(struct batcher *b)
 void batcher_set_max_bytes(struct batcher *b, uint64_t max_bytes)
 {
     atomic_store(&b->max_bytes, max_bytes);
+}
+
+void batcher_set_names_cache(struct batcher *b, uint64_t bytes)
+{
+    atomic_store(&b->names_cache, bytes);
 }
 
 void batcher_get_stats(struct batcher *b, struct batcher_stats *ret)

@@ -56,4 +56,7 @@ void batcher_see_jit(struct batcher *b, const struct jits_target *t);
 /* As the server said; 0: unknown. Any thread. */
 void batcher_set_max_bytes(struct batcher *b, uint64_t max_bytes);
 
+/* Bytes for symbol tables and names from the next batch on. Any thread. */
+void batcher_set_names_cache(struct batcher *b, uint64_t bytes);
+
 void batcher_get_stats(struct batcher *b, struct batcher_stats *ret);

@@ -192,6 +192,7 @@ static void close_window(struct collector *c)
     source_cpu_account(c->cpu, t1, &a);
     w = stackagg_take(c->fold, &a);
     count(c, w);
+    collector_care(c, &a);
     watch_clock(c);
     c->next_window.v = now.v - now.v % WINDOW_NS + WINDOW_NS;
     if (c->n_window == COLLECTOR_MAX_WINDOWS) { /* the cut below keeps it far from that */
@@ -217,7 +218,7 @@ static bool cut_due(const struct collector *c)
 
     if (c->n_window == 0)
         return false;
-    if (c->stopping || c->stepped || c->n_window >= COLLECTOR_MAX_WINDOWS - 2)
+    if (c->stopping || c->stepped || c->cut_now || c->n_window >= COLLECTOR_MAX_WINDOWS - 2)
         return true;
     for (uint32_t i = 0; i < c->n_window; i++)
         rows += c->window[i]->n_row;
@@ -227,7 +228,7 @@ static bool cut_due(const struct collector *c)
     if (!c->first_sent) /* soon, so that there is something to see */
         return c->now - c->started >= FIRST_NS;
     /* the first window that ends at or behind a multiple of the interval, moved by the phase */
-    interval = c->conf.interval_ns / WINDOW_NS;
+    interval = c->interval_ns / WINDOW_NS;
     s = last->account.covers.t1.v / WINDOW_NS - phase(c) / WINDOW_NS;
     return s / interval !=
            (c->window[0]->account.covers.t0.v / WINDOW_NS - phase(c) / WINDOW_NS) / interval;
@@ -256,7 +257,7 @@ static void cut(struct collector *c)
     c->n_window = c->n_event = 0;
     c->words = 0;
     c->first_sent = true;
-    c->stepped = false;
+    c->stepped = c->cut_now = false;
     c->stats.batches++;
 }
 
@@ -434,8 +435,7 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     }
     c->started = mono_now().v;
     c->next_window.v = clock_real().v / WINDOW_NS * WINDOW_NS + WINDOW_NS;
-    collector_event(c, "restart", "version=%s period_ns=%lld", STRATA_VERSION,
-                    (long long)conf->conf->period_ns);
+    collector_care_open(c);
     collector_event(c, "state", "source=cpu state=ok");
     *ret = c;
     return 0;
@@ -452,6 +452,7 @@ struct collector *collector_close(struct collector *c)
     perfmap_close(c->perfmap);
     proc_free(c->procs);
     stackagg_free(c->fold);
+    crosscheck_free(c->cross);
     if (c->epoll >= 0)
         close(c->epoll);
     if (c->quiet >= 0)

@@ -42,7 +42,8 @@ struct collector *collector_close(struct collector *c); /* NULL is a no-op; retu
 
 /* What the collector counts; everything of it is in the status file and in the metrics agent_*. */
 struct collector_stats {
-    uint64_t windows, batches, samples, identity_violations, clock_steps, suspends;
+    uint64_t windows, batches, samples, identity_violations, clock_steps, suspends, cpu_mismatches,
+        events_dropped;
     uint64_t stop[16];
     uint64_t kstack_err, fp_used, table_full;
     int64_t weight, busy, idle, jitter;

@@ -3,6 +3,8 @@
 
 #include "agent/clock.h"
 #include "agent/collector.h"
+#include "agent/crosscheck.h"
+#include "agent/restrain.h"
 #include "agent/source_cpu.h"
 #include "agent/source_step.h"
 #include "agent/stackagg.h"
@@ -28,7 +30,15 @@ struct collector {
     int64_t started; /* CLOCK_MONOTONIC */
     int64_t polled_cpus, swept;
     struct clock_watch clocks;
-    bool stepped;
+    bool stepped, cut_now; /* the batch ends with this window */
+    /* collector_care.c */
+    struct restrain restrain;
+    struct crosscheck *cross;
+    int64_t cared, crosschecked; /* CLOCK_MONOTONIC */
+    uint64_t cpu_before, memory;
+    int64_t interval_ns; /* of batches, now */
+    enum batchfold_level fold_told;
+    char told_spool[160];
     struct stackagg_window *window[COLLECTOR_MAX_WINDOWS];
     uint32_t n_window;
     uint64_t words; /* in them */
@@ -43,6 +53,10 @@ struct collector {
 /* Events of the next batch; text is logfmt. */
 [[gnu::format(printf, 3, 4)]] void collector_event(struct collector *c, const char *kind,
                                                    const char *fmt, ...);
+
+/* Once, at the end of open; and once a window, directly after its account. */
+void collector_care_open(struct collector *c);
+void collector_care(struct collector *c, const struct source_account *a);
 
 /* Metrics of the next batch: heap, for batcher_put(). */
 struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the collector says of itself: metrics, events, the status file. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,8 +21,10 @@ void collector_event(struct collector *c, const char *kind, const char *fmt, ...
     struct batchmake_event *e;
     va_list ap;
 
-    if (c->n_event == COLLECTOR_MAX_EVENTS)
+    if (c->n_event == COLLECTOR_MAX_EVENTS) {
+        c->stats.events_dropped++;
         return;
+    }
     e = &c->event[c->n_event++];
     *e = (struct batchmake_event){.t = clock_real(), .kind = kind};
     va_start(ap, fmt);
@@ -74,11 +77,11 @@ struct figures {
 
 static void put(struct figures *f, const char *name, const char *unit, bool counter, uint64_t v)
 {
-    if (f->n < MAX_FIGURES)
-        f->v[f->n++] = (struct figure){.name = name,
-                                       .unit = unit,
-                                       .counter = counter,
-                                       .v = v > INT64_MAX ? INT64_MAX : (int64_t)v};
+    assert(f->n < MAX_FIGURES);
+    f->v[f->n++] = (struct figure){.name = name,
+                                   .unit = unit,
+                                   .counter = counter,
+                                   .v = v > INT64_MAX ? INT64_MAX : (int64_t)v};
 }
 
 static void put_steps(struct figures *f, const struct collector *c)
@@ -121,6 +124,9 @@ static void put_own(struct figures *f, const struct collector *c)
     put(f, "agent_ring_full_ticks", "count", true, s->ring_full.n);
     put(f, "agent_identity_violations", "count", true, s->identity_violations);
     put(f, "agent_clock_steps", "count", true, s->clock_steps);
+    put(f, "agent_suspends", "count", true, s->suspends);
+    put(f, "agent_cpu_mismatches", "count", true, s->cpu_mismatches);
+    put(f, "agent_events_dropped", "count", true, s->events_dropped);
     put(f, "agent_kstack_err", "count", true, s->kstack_err);
     put(f, "agent_fp_used", "count", true, s->fp_used);
     put(f, "agent_fold_full", "count", true, s->table_full);
@@ -128,6 +134,13 @@ static void put_own(struct figures *f, const struct collector *c)
     put(f, "agent_cpu", "nanoseconds", true, (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID));
     put(f, "agent_rss", "bytes", false, (uint64_t)rss_bytes());
     put(f, "agent_map_bytes", "bytes", false, source_cpu_map_bytes(c->cpu));
+    put(f, "agent_memory", "bytes", false, c->memory);
+    put(f, "agent_memory_limit", "bytes", false, c->restrain.conf.memory);
+    put(f, "agent_memory_level", "count", false, c->restrain.memory);
+    put(f, "agent_cost", "nanoseconds", false, c->restrain.cpu_ns);
+    put(f, "agent_cost_budget", "nanoseconds", false, c->restrain.budget_ns);
+    put(f, "agent_period", "nanoseconds", false, restrain_period(&c->restrain));
+    put(f, "agent_restraint_steps", "count", true, c->restrain.steps);
     for (unsigned i = 0; i < SA_S_N; i++)
         put(f, stop[i], "count", true, s->stop[i]);
 }
@@ -157,6 +170,7 @@ static void put_procs(struct figures *f, const struct collector *c)
     put(f, "agent_tables_built", "count", true, t.built);
     put(f, "agent_tables_failed", "count", true, t.failed);
     put(f, "agent_tables_evicted", "count", true, t.evicted);
+    put(f, "agent_tables_refused", "count", true, t.refused);
     put(f, "agent_tables_known", "count", false, t.known);
     put(f, "agent_table_bytes", "bytes", false, t.bytes);
     put(f, "agent_publish_no_room", "count", true, t.no_room);
@@ -201,12 +215,27 @@ static void put_symbols(struct figures *f, const struct batcher_stats *b)
         put(f, jit[i], "count", true, b->jits.refused[i]);
 }
 
+static uint64_t dropped_sum(const struct spool_stats *s)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < SPOOL_DROP_N; i++)
+        n += s->dropped[i];
+    return n;
+}
+
 static void put_sender(struct figures *f, const struct collector *c)
 {
     static const char *const drop[SPOOL_DROP_N] = {
         "agent_dropped_spool_full", "agent_dropped_too_old",      "agent_dropped_bad_request",
         "agent_dropped_too_large",  "agent_dropped_seq_conflict", "agent_dropped_seq_too_old",
         "agent_dropped_internal",   "agent_dropped_damaged"};
+    static const char *const answer[UPLOAD_N_ANSWERS] = {
+        "agent_answer_200", "agent_answer_400",  "agent_answer_401",  "agent_answer_403",
+        "agent_answer_404", "agent_answer_405",  "agent_answer_409",  "agent_answer_413",
+        "agent_answer_414", "agent_answer_415",  "agent_answer_421",  "agent_answer_429",
+        "agent_answer_431", "agent_answer_500",  "agent_answer_502",  "agent_answer_503",
+        "agent_answer_504", "agent_answer_none", "agent_answer_other"};
     struct batcher_stats b;
     struct spool_stats s;
     struct upload_stats u;
@@ -230,10 +259,20 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_batches_duplicate", "count", true, s.duplicate);
     put(f, "agent_batches_spooled", "count", false, s.spooled);
     put(f, "agent_spool_bytes", "bytes", false, s.bytes);
+    put(f, "agent_spool_level", "percent", false, spool_level(c->conf.spool));
+    put(f, "agent_spool_memory_bytes", "bytes", false, s.memory_bytes);
+    put(f, "agent_spool_memory_batches", "count", false, s.memory_batches);
+    put(f, "agent_spool_write_failed", "count", true, s.write_failed);
+    put(f, "agent_spool_damaged", "count", true, s.damaged);
+    put(f, "agent_spool_foreign", "count", false, s.foreign);
+    put(f, "agent_spool_untold", "count", false, s.untold);
+    put(f, "agent_dropped", "count", true, dropped_sum(&s));
     put(f, "agent_retries", "count", true, s.retries);
     for (unsigned i = 0; i < SPOOL_DROP_N; i++)
         put(f, drop[i], "count", true, s.dropped[i]);
     upload_get_stats(c->conf.upload, &u);
+    for (unsigned i = 0; i < UPLOAD_N_ANSWERS; i++)
+        put(f, answer[i], "count", true, u.answers[i]);
     put(f, "agent_requests", "count", true, u.requests);
     put(f, "agent_dict_miss", "count", true, u.dict_miss);
     put(f, "agent_send_rejected", "count", true, u.rejected_rows);
@@ -298,6 +337,36 @@ struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint3
 
 /* ---- status -------------------------------------------------------------------------------- */
 
+/* What is more than a figure. */
+static void status_more(const struct collector *c, struct json_out *j)
+{
+    static const char *const memory[] = {"none", "symbols shrink", "tables only replaced",
+                                         "no new tables"};
+    static const char *const folding[] = {"rows of 1 s", "rows of 10 s",
+                                          "rows of 10 s, threads into processes"};
+    struct spool_stats s;
+    struct batcher_stats b;
+    char text[96];
+
+    spool_get_stats(c->conf.spool, &s);
+    batcher_get_stats(c->conf.batcher, &b);
+    json_key(j, "covered_to_ns");
+    json_dec_i64(j, s.covered_to.v);
+    json_key(j, "spool");
+    json_cstr(j, s.state);
+    json_key(j, "folding");
+    json_cstr(j, folding[b.fold]);
+    (void)snprintf(text, sizeof text, "rate: step %u of %u; memory: %s", c->restrain.at,
+                   c->restrain.n_period - 1, memory[c->restrain.memory]);
+    json_key(j, "restraint");
+    json_cstr(j, text);
+    (void)snprintf(text, sizeof text, "%s, %" PRIu64 " violations",
+                   c->stats.identity_violations ? "I1 to I4 NOT exact" : "I1 to I4 exact",
+                   c->stats.identity_violations);
+    json_key(j, "identity");
+    json_cstr(j, text);
+}
+
 static void status_json(struct collector *c, const char *state, struct buf *out)
 {
     struct batcher_stats b;
@@ -332,7 +401,10 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     json_key(&j, "kernel_symbols");
     json_cstr(&j, b.kernel_state);
     json_key(&j, "period_ns");
+    json_dec_u64(&j, restrain_period(&c->restrain));
+    json_key(&j, "asked_period_ns");
     json_dec_i64(&j, c->conf.conf->period_ns);
+    status_more(c, &j);
     json_key(&j, "figures");
     json_object_begin(&j);
     for (uint32_t i = 0; i < f.n; i++) {

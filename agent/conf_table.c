@@ -56,6 +56,11 @@ const struct conf_opt agent_opts[] = {
     {"select", "exclude", CONF_STR, AT(exclude), "", 0, 0,
      "leave out what matches, as include; its time is counted as filtered"},
 
+    {"limits", "cpu_percent_per_16_cpus", CONF_PERCENT, AT(cpu_percent), "4", 1, 1600,
+     "of one CPU, what the agent may use for each 16 CPUs or part of 16; beyond it the rate falls"},
+    {"limits", "memory", CONF_SIZE, AT(memory), "0B", 0, G(64),
+     "what the agent may use, BPF maps included; 0B: 120 MiB and 0.3 MiB for each CPU"},
+
     {"spool", "dir", CONF_STR, AT(spool_dir), "", 0, 0,
      "directory, mode 0700, of batches that wait; empty: spool in the state directory"},
     {"spool", "max_bytes", CONF_SIZE, AT(spool_max_bytes), "1GiB", K(64), G(1024),

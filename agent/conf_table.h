@@ -26,6 +26,7 @@ struct agent_conf {
     /* made of the above and of the sections [rule NAME] */
     struct rules *rules;
     struct environ_want want;
+    uint64_t cpu_percent, memory;
     char *spool_dir;
     uint64_t spool_max_bytes;
     int64_t spool_max_age_ns;

@@ -14,6 +14,7 @@
 #include "agent/cmd_dump.h"
 #include "agent/collector.h"
 #include "agent/procfile.h"
+#include "agent/status.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -36,6 +37,7 @@ enum {
     OPT_VERBOSE,
     OPT_PID,
     OPT_NO_BPF_LOOP,
+    OPT_JSON,
 };
 
 struct args {
@@ -44,7 +46,7 @@ struct args {
     uint64_t pid;       /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
-    bool no_bpf_loop;
+    bool no_bpf_loop, json;
 };
 
 static struct args args = {.state_dir = STATE_DIR};
@@ -72,6 +74,7 @@ static const struct argp_option options[] = {
      "with check: what this process would be seen as: identity, labels, rules that match", 0},
     {"no-bpf-loop", OPT_NO_BPF_LOOP, NULL, 0,
      "for tests: walk stacks as on a kernel without bpf_loop (before 5.17)", 0},
+    {"json", OPT_JSON, NULL, 0, "status: as JSON", 0},
     {"verbose", OPT_VERBOSE, NULL, 0, "log at level debug", 0},
     {"help-config", OPT_HELP_CONFIG, NULL, 0, "print all settings and end", 1},
     {"markdown-config", OPT_MARKDOWN, NULL, 0, "the same as docs/config.md", 1},
@@ -116,6 +119,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_NO_BPF_LOOP:
         args.no_bpf_loop = true;
+        return 0;
+    case OPT_JSON:
+        args.json = true;
         return 0;
     case OPT_VERBOSE:
         log_set_level(LOG_DEBUG);
@@ -218,20 +224,6 @@ static int cmd_check(void)
     return check_status(&c);
 }
 
-/* Seconds since a running agent wrote this; -1: it has stopped, or nobody can tell. */
-static int64_t silent_s(struct str text)
-{
-    const struct str key = STR("\"t_ns\":\""), state = STR("\"state\":\"stopped\"");
-    const char *at = text.n ? memmem(text.p, text.n, key.p, key.n) : NULL;
-    struct str number;
-    int64_t t;
-
-    if (!at || memmem(text.p, text.n, state.p, state.n))
-        return -1;
-    number = str_from(text, (size_t)(at - text.p) + key.n);
-    return str_i64(str_to(number, str_find(number, '"')), &t) ? (real_now().v - t) / NS_PER_S : -1;
-}
-
 static int cmd_status(const char *file)
 {
     struct err err = {};
@@ -245,9 +237,11 @@ static int cmd_status(const char *file)
         r = procfile_read("/", file, &b, &err);
     if (r < 0)
         (void)fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
-    else
+    else if (args.json)
         (void)fwrite(b.p, 1, b.n, stdout);
-    silent = r < 0 ? -1 : silent_s(buf_view(&b));
+    else
+        status_print(buf_view(&b), stdout);
+    silent = r < 0 ? -1 : status_silent_s(buf_view(&b), real_now().v);
     if (silent > STATUS_OLD_S) { /* killed, or hanging */
         (void)fprintf(stderr, "strata-agent: no word since %lld s: the agent does not run\n",
                       (long long)silent);

@@ -107,6 +107,15 @@ static void open_table(struct names *n, struct binary *b, struct table *t)
         n->stats.failed++;
 }
 
+/* Down to the cap, but for the one that is being used. */
+static void shrink(struct names *n, const struct table *in_use)
+{
+    while (n->oldest && n->oldest != in_use && n->stats.bytes > tables_cap(n)) {
+        n->stats.evicted += n->oldest->sym != NULL;
+        drop(n, n->oldest);
+    }
+}
+
 static struct table *table_of(struct names *n, struct binary *b)
 {
     struct table *t;
@@ -132,11 +141,14 @@ static struct table *table_of(struct names *n, struct binary *b)
     if (map_put(&n->by_bin, b->id, (uint64_t)(uintptr_t)t) == MAP_FULL)
         abort(); /* a hundred bytes could not be had: as xmalloc */
     link_newest(n, t);
-    while (n->stats.bytes > tables_cap(n) && n->oldest != t) {
-        n->stats.evicted += n->oldest->sym != NULL;
-        drop(n, n->oldest);
-    }
+    shrink(n, t);
     return t;
+}
+
+void names_set_cache(struct names *n, uint64_t bytes)
+{
+    n->cache = bytes;
+    shrink(n, NULL);
 }
 
 /* The demangled name of one symbol, from the cache or into it. */

@@ -44,4 +44,7 @@ struct ksym *names_kernel(struct names *n);
 /* Between batches: kernel symbols may be read again. now: CLOCK_MONOTONIC. */
 void names_tick(struct names *n, int64_t now_ns);
 
+/* From now on; what is beyond it leaves, the least recently used first. */
+void names_set_cache(struct names *n, uint64_t bytes);
+
 void names_get_stats(const struct names *n, struct names_stats *ret);

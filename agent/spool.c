@@ -483,6 +483,8 @@ void spool_put(struct spool *s, const struct spool_new_batch *n)
             save_untold_locked(s);
     }
     s->stats.produced++;
+    if (i->b.covers.t1.v > s->stats.covered_to.v)
+        s->stats.covered_to = i->b.covers.t1;
     append_locked(s, i);
     drop_old_locked(s, i->b.made);
     shrink_locked(s);

@@ -62,6 +62,7 @@ struct spool_stats {
     uint64_t write_failed;       /* batches kept in memory since */
     uint64_t untold;             /* entries of loss that no batch carries yet */
     struct interval inherited_t; /* what the batches of older runs cover */
+    real_ns covered_to;          /* end of what batches put so far cover */
     char state[160];             /* "ok", or why batches are kept in memory */
 };
 

@@ -58,6 +58,7 @@ struct rest {
 struct tables {
     struct tables_io io;
     struct builder *builder;
+    enum tables_room room;
     int64_t reuse_ns;
     uint32_t gen;
     bool again;                /* a process is not published as it is: try at the next tick */
@@ -169,6 +170,10 @@ static void want(struct tables *t, struct binary *b, bool urgent)
     }
     if (tab->state != TABLE_NONE)
         return;
+    if (t->room == TABLES_REFUSE) {
+        t->stats.refused++;
+        return;
+    }
     if (!builder_put(t->builder, tab, b, urgent)) {
         t->stats.queue_full++;
         return;
@@ -176,6 +181,12 @@ static void want(struct tables *t, struct binary *b, bool urgent)
     tab->state = TABLE_QUEUED;
     tab->urgent = urgent;
     tab->seen_ns = mono_now().v;
+}
+
+void tables_restrain(struct tables *t, enum tables_room room)
+{
+    t->room = room;
+    builder_grow(t->builder, room == TABLES_ALL);
 }
 
 void tables_want(struct tables *t, struct binary *b)

@@ -39,7 +39,7 @@ struct tables_opts {
 };
 
 struct tables_stats {
-    uint64_t built, failed, evicted, bytes, queue_full, procs, mapents;
+    uint64_t built, failed, evicted, refused, bytes, queue_full, procs, mapents;
     uint64_t no_room;          /* times that a process's mappings found none: it is noproc */
     uint64_t known, forgotten; /* tables, whatever their state; those that nobody maps any more */
     uint64_t failed_why[8];    /* enum ehtab_fail */
@@ -78,5 +78,14 @@ void tables_tick(struct tables *t);
 
 /* Jobs queued or being built: 0 when nothing is under way. */
 uint32_t tables_pending(const struct tables *t);
+
+/* The agent is short of memory: nothing is added to the rows' memory, a new table takes the place
+ * of an old one; or no table is built that is not there. */
+enum tables_room {
+    TABLES_ALL = 0,
+    TABLES_NO_GROWTH,
+    TABLES_REFUSE,
+};
+void tables_restrain(struct tables *t, enum tables_room room);
 
 void tables_get_stats(const struct tables *t, struct tables_stats *ret);

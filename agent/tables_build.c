@@ -38,7 +38,7 @@ struct builder {
     struct cond wake;
     struct job queue[QUEUE_MAX]; /* oldest first */
     uint32_t n_queue;
-    bool busy, stop, deny;
+    bool busy, stop, deny, no_growth;
     struct built *done;
     uint32_t n_done, cap_done;
     struct chunk {
@@ -101,7 +101,7 @@ static enum ehtab_fail chunk_get(struct builder *b, uint32_t *ret)
 
     mutex_lock(&b->mu);
     while (!find_free_locked(b, ret)) {
-        uint32_t n = b->max_chunks - b->n_chunk, first = b->n_chunk;
+        uint32_t n = b->no_growth ? 0 : b->max_chunks - b->n_chunk, first = b->n_chunk;
 
         if (b->stop || b->deny) {
             why = EHTAB_BUDGET;
@@ -386,6 +386,14 @@ uint32_t builder_users(struct builder *b, uint32_t chunk)
     n = b->chunk[chunk].users;
     mutex_unlock(&b->mu);
     return n;
+}
+
+void builder_grow(struct builder *b, bool may)
+{
+    mutex_lock(&b->mu);
+    b->no_growth = !may;
+    cond_broadcast(&b->wake);
+    mutex_unlock(&b->mu);
 }
 
 uint32_t builder_pending(struct builder *b)

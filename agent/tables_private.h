@@ -77,5 +77,7 @@ void builder_deny(struct builder *b);
 uint32_t builder_unuse(struct builder *b, const uint32_t *chunk, uint32_t n);
 /* Users of a chunk now. */
 uint32_t builder_users(struct builder *b, uint32_t chunk);
+/* May it ask for new chunks? Else it waits for one that is given back. */
+void builder_grow(struct builder *b, bool may);
 uint32_t builder_pending(struct builder *b);
 void builder_stats(struct builder *b, struct tables_stats *ret);

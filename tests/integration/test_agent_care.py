@@ -1,0 +1,247 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The agent and itself: it lowers its rate and says so, with sums that stay exact; killed, it leaves
+nothing in the kernel, its spool is sent by the next run, and what is gone is said. Needs root and
+BPF, else 77."""
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import stratasink as sink
+import test_agent_run as run
+
+LONG = os.environ.get("STRATA_LONG") == "1"
+STRATA = os.environ.get("STRATA", "build/cli/strata")
+
+
+def events(batches, kind):
+    return [dict(w.split("=", 1) for w in text.split() if "=" in w)
+            for b in batches for k, text in b.events if k == kind]
+
+
+def held(pid):
+    """BPF objects that a process holds: kind -> ids."""
+    out = {"prog": set(), "map": set(), "link": set()}
+    for name in os.listdir(f"/proc/{pid}/fdinfo"):
+        try:
+            with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as f:
+                text = f.read()
+        except OSError:
+            continue
+        for kind, ids in out.items():
+            found = re.search(rf"^{kind}_id:\s+(\d+)", text, re.M)
+            if found:
+                ids.add(int(found.group(1)))
+    return out
+
+
+def left(objects):
+    """Those that the kernel still has."""
+    out = []
+    for kind, ids in objects.items():
+        for i in ids:
+            done = subprocess.run(["bpftool", kind, "show", "id", str(i)], capture_output=True,
+                                  text=True, check=False)
+            if done.returncode == 0:
+                out.append((kind, i))
+    return out
+
+
+class Care(run.Run):
+    """Not the tests of that class again, only what they stand on."""
+
+    def start(self, url, *settings):
+        a = run.Agent(self.folder.name, url, *settings)
+        self.closing.append(lambda: a.process.poll() is None and a.kill())
+        a.wait_running()
+        return a
+
+    def periods(self, batches):
+        return {run.sink.signed(s.one(14)) for b in batches for s in b.streams if s.one(14)}
+
+    def test_rate_falls_and_returns(self):
+        """A ring that is too small for 999 Hz: 99 Hz is enough for it. Every change is said with its
+        figure, streams have their own period, and all sums hold through the changes."""
+        server = self.sink()
+        for _ in range(2):
+            self.burner().go()
+        agent = self.start(server.url, "cpu.period_ns=1001001ns", "cpu.ring=8KiB")
+        time.sleep(32)
+        self.assertEqual(agent.stop(), 0)
+        status, batches = agent.status(), server.batches()
+        self.check_books(status, batches)
+        said = events(batches, "restraint")
+        for e in said:
+            print("restraint", *(f"{k}={v}" for k, v in e.items()))
+        down = [e for e in said if e["cause"] == "ring_full"]
+        back = [e for e in said if e["cause"] == "recovered"]
+        self.assertGreaterEqual(len(down), 1)
+        self.assertGreaterEqual(len(back), 1)
+        for before, after in zip(said, said[1:]):
+            self.assertEqual(before["period_ns"], after["was_ns"])
+        self.assertEqual(down[0]["period_ns"], "10101010")
+        self.assertEqual(back[0]["period_ns"], "1001001")
+        self.assertEqual(self.periods(batches), {1001001, 10101010})
+        self.assertEqual(status["figures"]["agent_restraint_steps"], len(said))
+        # of one rate each: a stream's rows weigh its period, but for the ticks of the change itself
+        for a, b in zip(batches, batches[1:]):
+            self.assertEqual(a.covers()[-1][1], b.covers()[0][0])
+
+    def test_cpu_limit(self):
+        """A budget of 1 % of a CPU is below what it costs here: the rate falls, step by step."""
+        server = self.sink()
+        for _ in range(2):
+            self.burner().go()
+        agent = self.start(server.url, "cpu.period_ns=1001001ns",
+                           "limits.cpu_percent_per_16_cpus=1")
+        end = time.monotonic() + 40
+        while time.monotonic() < end and agent.status()["figures"]["agent_period"] < 10101010:
+            time.sleep(0.2)
+        time.sleep(3)
+        self.assertEqual(agent.stop(), 0)
+        status, batches = agent.status(), server.batches()
+        self.check_books(status, batches)
+        said = events(batches, "restraint")
+        for e in said:
+            print("restraint", *(f"{k}={v}" for k, v in e.items()))
+        self.assertGreaterEqual(len(said), 1)
+        self.assertEqual((said[0]["cause"], said[0]["was_ns"]), ("cpu", "1001001"))
+        self.assertGreater(int(said[0]["cpu_ns_per_s"]), int(said[0]["budget_ns_per_s"]))
+        self.assertEqual(said[0]["budget_ns_per_s"],
+                         str(10_000_000 * -(-os.sysconf("SC_NPROCESSORS_ONLN") // 16)))
+        self.assertLessEqual(self.periods(batches), {1001001, 10101010, 20408163, 52631578})
+
+    def test_memory_limit(self):
+        """Less memory than it needs: caches shrink, then no table is added, then none is built; the
+        agent goes on."""
+        server = self.sink()
+        self.burner().go()
+        agent = self.start(server.url, "limits.memory=24MiB")
+        end = time.monotonic() + 40
+        while time.monotonic() < end and agent.status()["figures"]["agent_memory_level"] < 3:
+            time.sleep(0.2)
+        time.sleep(3)
+        self.assertEqual(agent.stop(), 0)
+        status, batches = agent.status(), server.batches()
+        self.check_books(status, batches)
+        said = [e for e in events(batches, "restraint") if e["source"] == "memory"]
+        self.assertEqual([e["now"] for e in said],
+                         ["symbols_shrink", "tables_evicted", "tables_refused"])
+        print(f"limit 24 MiB, memory {int(said[-1]['memory_bytes']) >> 20} MiB")
+
+    def test_kills(self):
+        """SIGKILL at a random moment: no program, map or link stays, the profiled program runs on, the
+        next run sends what was spooled and says what is not covered."""
+        if not any(os.access(os.path.join(p, "bpftool"), os.X_OK)
+                   for p in os.environ["PATH"].split(":") + ["/usr/sbin"]):
+            self.skipTest("no bpftool")
+        os.environ["PATH"] += ":/usr/sbin"
+        rng = random.Random(20261130)
+        away = [False]
+        server = self.sink(lambda b, n: (503, {}, sink.error("starting")) if away[0] else None)
+        burner = self.burner()
+        burner.go()
+        rounds = 100 if LONG else 10
+        n = {"prog": 0, "map": 0, "link": 0}
+        for i in range(rounds):
+            away[0] = i % 3 == 0
+            used = burner.clock_ns()
+            agent = self.start(server.url)
+            time.sleep(rng.random() * 3)
+            objects = held(agent.process.pid)
+            agent.kill()
+            end = time.monotonic() + 10
+            while left(objects) and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(left(objects), [])
+            for kind, ids in objects.items():
+                n[kind] += len(ids)
+            self.assertIsNone(burner.process.poll())
+            self.assertGreater(burner.clock_ns(), used)
+        away[0] = False
+        agent = self.start(server.url)
+        time.sleep(1)
+        f = agent.status()["figures"]
+        end = time.monotonic() + 120
+        while agent.status()["figures"]["agent_batches_spooled"] > 2 and time.monotonic() < end:
+            time.sleep(0.2)
+        self.assertEqual(agent.stop(), 0)
+        batches = server.batches()
+        runs = {}
+        for b in batches:
+            runs.setdefault(b.boot, []).append(b)
+        gaps = [e for e in events(batches, "restart") if "not_covered_ns" in e]
+        killed = [e for e in events(batches, "restart") if e["before"] == "killed"]
+        print(f"{rounds} kills: {n['prog']} programs, {n['map']} maps, {n['link']} links held, none "
+              f"left; {f['agent_batches_inherited']} batches of older runs found by the last one; "
+              f"{len(runs)} runs arrived, {len(gaps)} say what is not covered, "
+              f"{sum(int(e['not_covered_ns']) for e in gaps) / 1e9:.1f} s")
+        self.assertGreater(min(n["prog"], n["map"]), 0)
+        for seqs in ([b.seq for b in bs] for bs in runs.values()):
+            self.assertEqual(sorted(seqs), list(range(1, len(seqs) + 1)))
+        self.assertGreaterEqual(len(killed), min(len(runs) - 1, rounds // 2))
+        # the coverage has these gaps: no stream covers the time between two runs
+        spans = sorted((bs[0].covers()[0][0], max(b.covers()[-1][1] for b in bs))
+                       for bs in runs.values())
+        for (_, t1), (t0, _) in zip(spans, spans[1:]):
+            self.assertGreater(t0, t1)
+        ends = {t1 for _, t1 in spans}
+        self.assertGreaterEqual(sum(int(e["not_covered_from_ns"]) in ends for e in gaps),
+                                len(gaps) // 2)
+        self.assertEqual(sum(b.lost("spool_drop")[0] for b in batches), 0)
+
+    def test_clean_restart(self):
+        """Stopped while the server is away: nothing is lost, the next run sends it."""
+        agent = self.start("http://127.0.0.1:9")
+        time.sleep(5)
+        self.assertEqual(agent.stop(), 0)
+        f = agent.status()["figures"]
+        self.assertGreaterEqual(f["agent_batches_spooled"], 3)
+        server = self.sink()
+        again = self.start(server.url)
+        end = time.monotonic() + 60
+        while again.status()["figures"]["agent_batches_sent"] < f["agent_batches_produced"] and \
+                time.monotonic() < end:
+            time.sleep(0.2)
+        self.assertEqual(again.stop(), 0)
+        batches = server.batches()
+        first = [b for b in batches if b.boot == min(batches, key=lambda b: b.covers()[0][0]).boot]
+        self.assertEqual(sum(b.weight() for b in first), f["agent_weight"])
+        self.assertEqual([e["before"] for e in events(batches, "restart")], ["first", "stopped"])
+        done = subprocess.run([run.AGENT, "--state-dir", self.folder.name, "status"],
+                              capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("state              stopped", "identities         I1 to I4 exact",
+                      "rate               99.0 Hz", "agent_answer_200"):
+            self.assertIn(words, done.stdout)
+
+
+# the tests of the class it stands on run elsewhere
+for name in [n for n in dir(run.Run) if n.startswith("test_")]:
+    setattr(Care, name, None)
+del run.Run
+
+
+def main():
+    if os.geteuid() != 0:
+        print("skip: needs root (BPF programs, ticks of every CPU)")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([run.AGENT, "check", "--state-dir", folder], capture_output=True,
+                              text=True, timeout=60, check=False)
+    if done.returncode == 77:
+        print("skip:", done.stdout.strip().splitlines()[-1])
+        return 77
+    unittest.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 /* What the collector does about itself once a window: restraint, cross-checks, the books of the
  * spool; and what it says of the run before. */
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -142,6 +143,8 @@ static void restrain(struct collector *c, const struct source_account *a)
     c->cared = now;
     c->cpu_before = cpu;
     c->memory = seen.memory;
+    if (seen.memory > c->restrain.conf.memory)
+        (void)malloc_trim(0); /* what a peak left in the heap */
     if (!restrain_look(&c->restrain, &seen, text))
         return;
     collector_event(c, "restraint", "%s", text);

@@ -68,7 +68,7 @@ struct figure {
     const char *why; /* label; NULL: none */
 };
 
-#define MAX_FIGURES 192
+#define MAX_FIGURES 256
 
 struct figures {
     struct figure v[MAX_FIGURES];

@@ -54,6 +54,7 @@ int cli_flame(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_store(int argc, char **argv);
 int cli_diff(int argc, char **argv);
+int cli_agent(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_dump(int argc, char **argv);
 

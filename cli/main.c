@@ -16,6 +16,7 @@ static const struct {
     {"flame", cli_flame, "a flame graph to a file: folded stacks, SVG, pprof, speedscope"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
     {"dump", cli_dump, "stacks of all threads of a process, now; needs no server"},
+    {"agent", cli_agent, "strata-agent on this machine: status, check"},
     {"backup", cli_backup, "a coherent copy of the running store"},
     {"check", cli_check, "is a data directory sound? needs no server"},
     {"store", cli_store, "parts, sizes and rows of a data directory"},

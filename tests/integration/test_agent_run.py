@@ -31,24 +31,27 @@ PERIOD = 10101010
 
 
 class Agent:
-    def __init__(self, folder, url, *settings):
+    def __init__(self, folder, url, *settings, program=AGENT, **environment):
         self.status_file = os.path.join(folder, "status")
-        if os.path.exists(self.status_file):
-            os.unlink(self.status_file)
         # rates above 99 Hz are meant; what restraint does is test_agent_care.py's
-        args = [AGENT, "--state-dir", folder, "-o", f"server.url={url}",
+        args = [program, "--state-dir", folder, "-o", f"server.url={url}",
                 "-o", "limits.cpu_percent_per_16_cpus=1600"]
         for s in settings:
             args += ["-o", s]
         self.log = open(os.path.join(folder, "log"), "ab")
         self.begin = time.monotonic()
-        self.process = subprocess.Popen(args, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(args, stdout=self.log, stderr=self.log,
+                                        env=dict(os.environ, **environment))
 
     def status(self):
         return sink.read_status(self.status_file)
 
+    def running(self):
+        """It has written its status: that of an older run does not count."""
+        return os.path.exists(self.status_file) and self.status()["pid"] == self.process.pid
+
     def wait_running(self, seconds=30):
-        while not os.path.exists(self.status_file):
+        while not self.running():
             if self.process.poll() is not None:
                 with open(self.log.name, encoding="utf-8", errors="replace") as f:
                     raise RuntimeError("the agent ended: " + f.read())

@@ -280,13 +280,15 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_full_bytes", "bytes", true, u.full_bytes);
 }
 
-static void collect(struct figures *f, const struct collector *c)
+static struct figures *collect(const struct collector *c)
 {
-    f->n = 0;
+    struct figures *f = xcalloc(1, sizeof *f); /* too large for the stack */
+
     put_own(f, c);
     put_procs(f, c);
     put_steps(f, c);
     put_sender(f, c);
+    return f;
 }
 
 /* The kernel's own count of a process, dead threads included, beside ours. */
@@ -315,22 +317,22 @@ static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns 
 struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n)
 {
     struct batchmake_metric *m = xcalloc(MAX_METRICS, sizeof *m);
-    struct figures f;
+    struct figures *f = collect(c);
     uint32_t n = 0;
 
-    collect(&f, c);
-    for (uint32_t i = 0; i < f.n; i++)
-        m[n++] = (struct batchmake_metric){.name = f.v[i].name,
-                                           .unit = f.v[i].unit,
-                                           .counter = f.v[i].counter,
+    for (uint32_t i = 0; i < f->n; i++)
+        m[n++] = (struct batchmake_metric){.name = f->v[i].name,
+                                           .unit = f->v[i].unit,
+                                           .counter = f->v[i].counter,
                                            .t = t,
-                                           .v = f.v[i].v,
-                                           .why = f.v[i].why};
+                                           .v = f->v[i].v,
+                                           .why = f->v[i].why};
     for (struct proc *p = proc_next(c->procs, NULL); p && n + 2 <= MAX_METRICS;
          p = proc_next(c->procs, p)) {
         if (p->profiled_ns > 0 && !p->kthread)
             n += put_process(m + n, p, t);
     }
+    free(f);
     *ret_n = n;
     return m;
 }
@@ -371,13 +373,12 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
 {
     struct batcher_stats b;
     struct upload_stats u;
-    struct figures f;
+    struct figures *f = collect(c);
     struct json_out j;
     char id[33];
 
     batcher_get_stats(c->conf.batcher, &b);
     upload_get_stats(c->conf.upload, &u);
-    collect(&f, c);
     json_init(&j, out);
     json_object_begin(&j);
     json_key(&j, "version");
@@ -407,16 +408,17 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     status_more(c, &j);
     json_key(&j, "figures");
     json_object_begin(&j);
-    for (uint32_t i = 0; i < f.n; i++) {
+    for (uint32_t i = 0; i < f->n; i++) {
         char name[64];
 
-        (void)snprintf(name, sizeof name, "%s%s%s", f.v[i].name, f.v[i].why ? "_" : "",
-                       f.v[i].why ? f.v[i].why : "");
+        (void)snprintf(name, sizeof name, "%s%s%s", f->v[i].name, f->v[i].why ? "_" : "",
+                       f->v[i].why ? f->v[i].why : "");
         json_key(&j, name);
-        json_dec_i64(&j, f.v[i].v);
+        json_dec_i64(&j, f->v[i].v);
     }
     json_object_end(&j);
     json_object_end(&j);
+    free(f);
     buf_chr(out, '\n');
 }
 

@@ -192,7 +192,7 @@ int main(int argc, char **argv)
         .agent = {9},
         .hostname = STR("box"),
         .version = STR("1"),
-        .names = {.cache = 1 << 20, .debug_dir = "", .proc = "/nowhere", .sys = "/nowhere"}};
+        .names = {.cache = 1 << 20, .debug_dirs = "", .proc = "/nowhere", .sys = "/nowhere"}};
     struct upload_conf uc = {.url = argc > 1 ? argv[1] : "",
                              .token = "",
                              .ca_file = "",

@@ -436,7 +436,7 @@ static struct trie_at *look_up(struct store_view *v, const struct dict_trie *t,
     r->fparent = vec_at(&t->fparent, 0);
     r->func = vec_at(&t->func, 0);
     r->n_marked = atomic_load_explicit(&t->n_marked, memory_order_acquire);
-    r->marked = vec_at(&t->marked, 0);
+    r->marked = r->n_marked ? vec_at(&t->marked, 0) : NULL;
     while (r->n_marked && r->marked[r->n_marked - 1].fnode >= r->n_fnode)
         r->n_marked--; /* published between the two */
     r->again = copy_bits(v, t, r->n_fnode);

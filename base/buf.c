@@ -106,13 +106,23 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 
 void buf_u64(struct buf *b, uint64_t v)
 {
+    static const char pair[] = "00010203040506070809101112131415161718192021222324"
+                               "25262728293031323334353637383940414243444546474849"
+                               "50515253545556575859606162636465666768697071727374"
+                               "75767778798081828384858687888990919293949596979899";
     char digits[20];
     size_t at = sizeof digits;
 
-    do {
-        digits[--at] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v > 0);
+    for (; v >= 100; v /= 100) {
+        at -= 2;
+        memcpy(digits + at, pair + 2 * (v % 100), 2);
+    }
+    if (v >= 10) {
+        at -= 2;
+        memcpy(digits + at, pair + 2 * v, 2);
+    } else {
+        digits[--at] = (char)('0' + v);
+    }
     buf_add(b, digits + at, sizeof digits - at);
 }
 

@@ -589,7 +589,6 @@ static int finish(struct shown *s, struct query_err *e)
     t->w[0].total = s->total;
     t->w[0].samples = s->samples;
     t->cut = s->cut;
-    t->stacks = s->stacks;
     QUERY_NEW(s->q, &t->hash, t->n, e);
     for (uint32_t i = 1; i < t->n; i++)
         t->hash[i] = hash_zoom(t->hash[t->parent[i]], t->fn[t->func[i]].key);
@@ -606,6 +605,7 @@ static int shown(struct shown *s, bool *ret_done, struct query_err *e)
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 1, e);
+    s->t->stacks = s->stacks;
     TRY(query_tree_init(s->q, s->t, 1, 0, e));
     TRY(layers(s, &l, &n, e));
     QUERY_NEW(s->q, &hash, s->t->n, e);

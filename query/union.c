@@ -75,7 +75,8 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
     TRY(grow_funcs(q, t, e));
     *slot = t->n_func;
     t->fn[t->n_func] = *f;
-    t->fn_flag[t->n_func] = func_mark(f->kind, f->scope, f->name);
+    if (!t->stacks) /* else told by the tries */
+        t->fn_flag[t->n_func] = func_mark(f->kind, f->scope, f->name);
     *ret = t->n_func++;
     return 0;
 }

@@ -134,6 +134,12 @@ static void put_places(struct json_out *j, const struct query_func *fn, uint32_t
     }
 }
 
+/* The very same bytes: of a dictionary each text is there once. */
+static bool same_text(struct str a, struct str b)
+{
+    return a.p == b.p && a.n == b.n;
+}
+
 int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, struct query_err *e)
 {
     struct json_out *j = &c->json;
@@ -144,8 +150,10 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
     api_strings_init(&s, &c->arena);
     for (uint32_t i = 0; name && i < n; i++) {
         name[i] = api_string(&s, fn[i].name);
-        file[i] = api_string(&s, fn[i].file);
-        bin[i] = api_string(&s, fn[i].bin);
+        /* neighbours mostly share these */
+        file[i] =
+            i && same_text(fn[i].file, fn[i - 1].file) ? file[i - 1] : api_string(&s, fn[i].file);
+        bin[i] = i && same_text(fn[i].bin, fn[i - 1].bin) ? bin[i - 1] : api_string(&s, fn[i].bin);
     }
     if (!name || s.failed) {
         api_strings_deinit(&s);

@@ -56,7 +56,7 @@ struct source_user_opts {
  *            -ESRCH no such process; -EMFILE, -ENOMEM limits; -EINVAL
  */
 [[nodiscard]] int source_user_open(struct source_user **ret, enum source_user_kind kind,
-                                   const struct source_user_opts *opts, struct err *err);
+                                   const struct source_user_opts *o, struct err *err);
 struct source_user *source_user_close(struct source_user *s); /* NULL: a no-op; returns NULL */
 
 /*
@@ -64,7 +64,7 @@ struct source_user *source_user_close(struct source_user *s); /* NULL: a no-op; 
  * ..." and "ptrace: ..."; also where the second one serves. errors: as source_user_open(), of the
  * last one
  */
-[[nodiscard]] int source_user_choose(struct source_user **ret, const struct source_user_opts *opts,
+[[nodiscard]] int source_user_choose(struct source_user **ret, const struct source_user_opts *o,
                                      char *why, size_t size, struct err *err);
 
 enum source_user_kind source_user_kind(const struct source_user *s);

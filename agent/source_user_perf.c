@@ -307,7 +307,7 @@ static void take_sample(struct source_user *s, const uint8_t *rec, uint16_t size
     u.t = (int64_t)u64_at(rec, 16);
     u.cpu = u32_at(rec, 24);
     if (size >= at + 8 && u64_at(rec, at) == PERF_SAMPLE_REGS_ABI_64 &&
-        size >= at + 8 + N_REGS * 8 + 8) {
+        size >= at + 8 + (size_t)N_REGS * 8 + 8) {
         uint64_t n;
 
         at += 8;

@@ -246,6 +246,7 @@ static struct iovec piece(uint64_t at, uint64_t n)
     return (struct iovec){(void *)(uintptr_t)at, n}; // NOLINT(performance-no-int-to-ptr)
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): process_vm_readv writes it
 void stack_copy_take(struct stack_copy *ret, uint32_t pid, uint64_t sp, size_t n, uint8_t *room)
 {
     struct iovec to = {room, n}, from[STACK_COPY_MAX / PAGE + 1];

@@ -8,6 +8,7 @@
 #include <sys/user.h>
 #include <time.h>
 
+#include "agent/unwind_rbp.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/time.h"
@@ -195,6 +196,45 @@ static void start(struct sa_state *s, const struct unwind_regs *r)
     s->e.stop = SA_S_TRUNC;
 }
 
+/* The frame that the chain ended at needs rbp, which is not known: computed from its code, where a
+ * call confirms it. */
+static bool recover_rbp(struct sa_state *s)
+{
+    const struct sa_mapent *m = find_map(s, s->pc - s->ra), *rm;
+    uint64_t v[2], above, begin;
+    struct binary *b = m && m->bin ? binary_by_id(m->bin) : NULL, *rb = NULL;
+    bool ok = false;
+
+    if (b && unwind_rbp_frame(b, s->pc - s->ra - m->bias, &above, &begin) &&
+        sa_read(s, v, sizeof v, s->sp + above) == 0) {
+        rm = find_map(s, v[1] - 1);
+        rb = rm && rm->bin ? binary_by_id(rm->bin) : NULL;
+        ok = rb && unwind_rbp_called(rb, v[1] - rm->bias, rm->bin == m->bin ? begin : 0);
+    }
+    (void)binary_unref(b);
+    (void)binary_unref(rb);
+    if (!ok)
+        return false;
+    s->bp = s->sp + above;
+    s->bp_bad = 0;
+    s->e.flags |= SA_F_FP_USED;
+    s->nw--; /* the frame is taken once more */
+    s->depth--;
+    return true;
+}
+
+static void walk(struct sa_state *s, bool unknown_rbp)
+{
+    for (unsigned i = 0; i < SA_MAX_STEPS; i++) {
+        if (step_frame(s) == 0)
+            continue;
+        if (!unknown_rbp || s->e.stop != SA_S_BADFP || !s->bp_bad || !recover_rbp(s))
+            return;
+        unknown_rbp = false;
+        s->e.stop = SA_S_TRUNC;
+    }
+}
+
 struct sa_ev *unwind_native(struct unwind_native *u, uint32_t tgid, const struct unwind_regs *regs,
                             const struct unwind_memory *mem)
 {
@@ -206,8 +246,7 @@ struct sa_ev *unwind_native(struct unwind_native *u, uint32_t tgid, const struct
     if (p) {
         s->pi = *p;
         s->e.map_gen = p->gen;
-        for (unsigned i = 0; i < SA_MAX_STEPS && step_frame(s) == 0; i++)
-            ;
+        walk(s, regs->only_pc_sp);
     } else {
         s->e.stop = SA_S_NOPROC;
         push(s, SA_W_RAW | (s->pc & ~SA_W_TAG));

@@ -25,7 +25,8 @@ struct unwind_memory {
 struct unwind_regs {
     uint64_t pc;
     uint64_t reg[16]; /* DWARF numbering: 6 rbp, 7 rsp */
-    bool only_pc_sp;  /* the others are unknown: rbp until a frame restores it */
+    /* The others are unknown: rbp until a frame restores it, or its code tells (unwind_rbp.h). */
+    bool only_pc_sp;
 };
 
 /* errors: as tables_open() */

@@ -98,6 +98,15 @@ class Dump(unittest.TestCase):
                     self.assertLessEqual(abs(len(theirs[t["tid"]]) - len(t["frames"])), 3)
                 print(f"{mode}: {len(d['threads'])} threads as gdb has them")
 
+    def test_blocked_frame_pointers(self):
+        """rbp of a blocked thread is not known: it is computed from the code of the first frame."""
+        for mode in ("pause", "read", "epoll"):
+            with Program(3, mode, path=agent_lib.tool("threads_fp")) as p:
+                d = self.dump(p.pid)
+                self.assertEqual(d["stopped"], 0)
+                for t in d["threads"]:
+                    self.assertEqual((t["incomplete"], has_chain(t)), ("", True), t)
+
     def test_64_threads_running(self):
         with Program(64, "spin") as p:
             stood, states = [], {}

@@ -109,6 +109,46 @@ static int open_name(const struct procmaps_of *of, const struct procread_map *m,
     return fd < 0 ? -e : fd;
 }
 
+/* The program itself, even where its name is gone: a link that needs no privilege. */
+static int open_exe(const struct procmaps_of *of, const struct procread_map *m)
+{
+    char path[128];
+    struct stat st;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%.48s/%u/exe", of->proc, of->pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && same_file(m, &st))
+        return fd;
+    (void)close(fd);
+    return -EPERM;
+}
+
+/* Device and inode in maps differ from stat(2) on stacked file systems, as containers have: is what
+ * is mapped the file's content? Code is not changed when it is loaded; its first and last page. */
+static bool same_bytes(const struct procmaps_of *of, const struct procread_map *m,
+                       const struct binary *b)
+{
+    const uint64_t page = 4096, last = m->end - m->start - page;
+    uint8_t mapped[4096], file[4096];
+
+    if (m->end - m->start < page)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = i ? last : 0;
+        struct iovec to = {mapped, page},
+                     from = {(void *)(uintptr_t)(m->start + at), page}; // NOLINT: the target's
+        int64_t n = binary_read(b, file, page, m->offset + at);
+
+        if (n <= 0 || process_vm_readv((pid_t)of->pid, &to, 1, &from, 1, 0) != (ssize_t)page ||
+            memcmp(mapped, file, (size_t)n) != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool has_build_id(const struct binary *b, const uint8_t *id, uint8_t id_len)
 {
     return id_len && b->id_kind == BIN_ID_GNU && b->id_len == id_len &&
@@ -122,10 +162,10 @@ static struct binary *open_mapped(const struct procmaps_of *of, const struct pro
     bool known = true;
     int fd = open_map_file(of, m);
 
-    if ((fd == -EPERM || fd == -EACCES) && !m->deleted) {
-        int named = open_name(of, m, &known);
+    if (fd == -EPERM || fd == -EACCES) {
+        int other = m->deleted ? open_exe(of, m) : open_name(of, m, &known);
 
-        fd = named >= 0 ? named : fd;
+        fd = other >= 0 ? other : fd;
     }
     if (fd < 0) {
         *ret_why = open_why(-fd);
@@ -135,7 +175,7 @@ static struct binary *open_mapped(const struct procmaps_of *of, const struct pro
         *ret_why = "open: failed";
         return NULL;
     }
-    if (!known && !has_build_id(b, id, id_len)) {
+    if (!known && !has_build_id(b, id, id_len) && !same_bytes(of, m, b)) {
         *ret_why = open_why(EPERM);
         binary_unref(b);
         return NULL;

@@ -173,6 +173,27 @@ class Dump(unittest.TestCase):
                 self.assertTrue(any(f["deleted"] for f in t[0]["frames"]))
                 self.assertIn("(deleted)", run(p.pid).stdout)
 
+    def test_ordinary_user(self):
+        """Own processes, without any capability; the binary's name is gone."""
+        if os.geteuid() != 0:
+            self.skipTest("the others are run by an ordinary user already")
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                  "--bounding-set=-all", "--no-new-privs"]
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o755)
+            path = shutil.copy(agent_lib.tool("threads"), os.path.join(d, "gone"))
+            proc = subprocess.Popen([*nobody, path, "2", "spin"], stdout=subprocess.PIPE, text=True)
+            self.assertEqual(proc.stdout.readline(), "ready\n")
+            os.unlink(path)
+            r = run(proc.pid, "--json", before=nobody)
+            proc.kill()
+            proc.communicate()
+            self.assertEqual(r.returncode, 0, r.stderr)
+            threads = json.loads(r.stdout)["threads"]
+            self.assertEqual(len(threads), 3)
+            for t in threads:
+                self.assertEqual((t["incomplete"], has_chain(t)), ("", True), t)
+
     def test_dying_target(self):
         whole = ended = 0
         for i in range(20):

@@ -22,7 +22,8 @@
 struct batcher {
     struct batchmake_conf conf;
     struct batchmake *make; /* the thread's */
-    struct spool *spool;
+    struct spool *spool;    /* NULL: none */
+    struct batcher_tap tap;
     pthread_t thread;
     _Atomic uint64_t max_bytes, names_cache;
     uint64_t seq; /* the thread's */
@@ -119,7 +120,10 @@ static void put_made(struct batcher *b, const struct batchmake_job *job, const s
                                 .not_before = not_before};
 
     n.seq = ++b->seq;
-    spool_put(b->spool, &n);
+    if (b->tap.batch)
+        b->tap.batch(b->tap.ctx, n.body, n.info);
+    if (b->spool)
+        spool_put(b->spool, &n);
     mutex_lock(&b->mu);
     b->stats.batches++;
     b->stats.rows += m->info.rows;
@@ -172,10 +176,11 @@ static void make(struct batcher *b, const struct batcher_job *j)
                                 .n_event = j->n_event,
                                 .dropped = dropped,
                                 .clock = j->clock,
-                                .fold = batchfold_level(spool_level(b->spool))};
+                                .fold = b->spool ? batchfold_level(spool_level(b->spool)) : 0};
     struct made m = {};
 
-    job.n_dropped = spool_take_dropped(b->spool, dropped, MAX_DROPPED);
+    if (b->spool)
+        job.n_dropped = spool_take_dropped(b->spool, dropped, MAX_DROPPED);
     mutex_lock(&b->mu);
     b->stats.fold = job.fold;
     if (b->lost.n) {
@@ -310,6 +315,11 @@ int batcher_start(const struct batchmake_conf *c, struct spool *spool, struct ba
     }
     *ret = b;
     return 0;
+}
+
+void batcher_set_tap(struct batcher *b, struct batcher_tap tap)
+{
+    b->tap = tap; /* the thread looks once it has a job, which comes through the lock */
 }
 
 void batcher_stop(struct batcher *b)

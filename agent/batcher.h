@@ -38,9 +38,18 @@ struct batcher_stats {
     uint64_t last_bytes, last_plain; /* of the last batch, compressed and before */
 };
 
-/* Texts of c are borrowed until the free. */
+/* Each batch as it is made, in its order; in the batcher's thread. */
+struct batcher_tap {
+    void (*batch)(void *ctx, struct str body, const struct batchmake_info *info);
+    void *ctx;
+};
+
+/* Texts of c are borrowed until the free. spool NULL: batches go to the tap alone. */
 [[nodiscard]] int batcher_start(const struct batchmake_conf *c, struct spool *spool,
                                 struct batcher **ret, struct err *err);
+
+/* Before the first batcher_put(). */
+void batcher_set_tap(struct batcher *b, struct batcher_tap tap);
 
 /* Make what is queued, then end the thread; counters stay. */
 void batcher_stop(struct batcher *b);

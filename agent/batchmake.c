@@ -80,9 +80,26 @@ static uint32_t labels_index(struct making *k, struct batch_labels l)
     return i;
 }
 
+/* Is this label said of the whole batch, by who started it? */
+static bool overridden(const struct making *k, struct str name)
+{
+    for (uint32_t i = 0; i < k->m->conf.n_label; i++) {
+        if (str_eq(k->m->conf.label[i].name, name))
+            return true;
+    }
+    return false;
+}
+
 static uint32_t labels_of(struct making *k, const struct stackagg_who *who)
 {
-    return labels_index(k, pairs_of(k, who->label, who->n_label));
+    struct label left[LABELS_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < who->n_label && n < LABELS_MAX; i++) {
+        if (!overridden(k, who->label[i].name))
+            left[n++] = who->label[i];
+    }
+    return labels_index(k, pairs_of(k, left, n));
 }
 
 /* One target per process life; of several states in one batch the last one shows. */
@@ -195,7 +212,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     struct stackagg_window *const *w = k->job->window;
     const struct source_account *first = &w[from]->account;
     struct source_account sum = {};
-    struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 4);
+    struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 5);
     struct batch_stream st = {};
     struct batchfold_columns c;
     size_t n = 0;
@@ -210,6 +227,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
         add_rows(k, w[i], &c);
         sum.received += a->received;
         sum.jitter += a->jitter;
+        sum.kernel_hidden += a->kernel_hidden;
         sum.missed.n += a->missed.n;
         sum.missed.weight += a->missed.weight;
         sum.missed_idle.n += a->missed_idle.n;
@@ -246,6 +264,13 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     add_lost(k, &st, lost, LOSS_TICKS_MISSED, sum.missed.n, sum.missed.weight);
     add_lost(k, &st, lost, LOSS_TICKS_MISSED_IDLE, sum.missed_idle.n, sum.missed_idle.weight);
     add_lost(k, &st, lost, LOSS_RING_FULL, sum.ring_full.n, sum.ring_full.weight);
+    if (sum.kernel_hidden) { /* how many ticks that were cannot be known */
+        lost[st.n_lost++] =
+            (struct batch_loss){.why = making_str(k, loss_info(LOSS_KERNEL_HIDDEN)->name),
+                                .n = BATCH_UNKNOWN,
+                                .weight = (int64_t)sum.kernel_hidden};
+        st.expected = BATCH_UNKNOWN;
+    }
     k->received += sum.received;
     *vec_push(&k->stream) = st;
     return 0;
@@ -468,13 +493,16 @@ static void making_deinit(struct making *k)
 
 static struct batch_labels batch_label(struct making *k)
 {
+    const struct batchmake_conf *c = &k->m->conf;
     struct label l[LABELS_MAX] = {{STR("host"), str_c(k->m->hostname)},
-                                  {STR("source"), STR("agent")}};
-    struct str list = k->m->conf.labels;
+                                  {STR("source"), str_c(c->source ? c->source : "agent")}};
+    struct str list = c->labels;
     struct labels_counts counts = {}; /* they were checked at the start */
     struct label item;
     uint32_t n = 2;
 
+    for (uint32_t i = 0; i < c->n_label; i++)
+        labels_add(l, &n, LABELS_MAX, c->label[i], &k->arena, &counts);
     while (labels_next(&list, &item))
         labels_add(l, &n, LABELS_MAX, item, &k->arena, &counts);
     return pairs_of(k, l, n);

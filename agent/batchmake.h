@@ -25,6 +25,11 @@ struct batchmake_conf {
     struct str labels;            /* of every batch, "k=v,k=v"; borrowed for ever */
     struct names_conf names;
     struct lines_conf lines;
+    const char *source; /* label of every series; NULL: "agent" */
+    /* Further labels of every series, which win over those of processes. Borrowed until the free.
+     */
+    const struct label *label;
+    uint32_t n_label;
 };
 
 struct batchmake_metric {

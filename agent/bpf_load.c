@@ -26,6 +26,7 @@
 #define RING_MAX   (UINT32_C(1) << 30)
 #define RECORD_LEN 512 /* of a usual record, to size the ring */
 #define ACCT_TRIES 8
+#define PERIOD_MIN UINT64_C(100000) /* 10 kHz */
 #define ONLINE     "/sys/devices/system/cpu/online"
 
 struct bpf_load {
@@ -210,6 +211,32 @@ uint64_t bpf_load_map_bytes(const struct bpf_load *b)
         sum += v;
     }
     return sum;
+}
+
+/* ---- who is watched ------------------------------------------------------------------------- */
+
+int bpf_load_watch(struct bpf_load *b, uint32_t tgid, bool on, struct err *err)
+{
+    int fd = bpf_map__fd(b->sk->maps.watch);
+    const uint8_t one = 1;
+    int r = on ? bpf_map_update_elem(fd, &tgid, &one, BPF_ANY) : bpf_map_delete_elem(fd, &tgid);
+
+    if (r == -ENOENT)
+        return 0; /* it was not */
+    return r < 0 ? err_set(err, r, "watch process %u: %s", tgid, strerrordesc_np(-r)) : 0;
+}
+
+bool bpf_load_watches(const struct bpf_load *b, uint32_t tgid)
+{
+    uint8_t v;
+
+    return b->sk->rodata->sa_watch == BPF_LOAD_ALL ||
+           bpf_map_lookup_elem(bpf_map__fd(b->sk->maps.watch), &tgid, &v) == 0;
+}
+
+uint64_t bpf_load_watch_full(const struct bpf_load *b)
+{
+    return b->sk->bss->sa_watch_full;
 }
 
 /* ---- events, one per CPU -------------------------------------------------------------------- */
@@ -446,11 +473,19 @@ static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, stru
     b->sk->rodata->sa_do_user = !o->no_user;
     b->sk->rodata->sa_pass_tgid = o->pass_tgid;
     b->sk->bss->sa_period = o->period_ns;
+    b->sk->rodata->sa_watch = o->watch;
     r = bpf_map__set_max_entries(b->sk->maps.samples, ring);
+    if (r == 0)
+        r = bpf_program__set_autoload(b->sk->progs.on_fork, o->watch == BPF_LOAD_CHILDREN);
     if (r == 0)
         r = cpu_bpf__load(b->sk);
     if (r < 0)
         return load_failed(r, err);
+    if (o->watch == BPF_LOAD_CHILDREN) {
+        b->sk->links.on_fork = bpf_program__attach(b->sk->progs.on_fork);
+        if (!b->sk->links.on_fork)
+            return err_set(err, -errno, "attach to forks: %s", strerrordesc_np(errno));
+    }
     b->ring = ring_buffer__new(bpf_map__fd(b->sk->maps.samples), on_record, b, NULL);
     if (!b->ring)
         return err_set(err, -errno, "ring buffer of %u bytes: %s", ring, strerrordesc_np(errno));
@@ -462,8 +497,8 @@ int bpf_load_open(struct bpf_load **ret, const struct bpf_load_opts *opts, struc
     struct bpf_load *b;
     int n, r;
 
-    if (opts->period_ns < (uint64_t)NS_PER_MS || opts->period_ns > (uint64_t)NS_PER_S)
-        return err_set(err, -EINVAL, "sampling period %llu ns: 1 ms to 1 s",
+    if (opts->period_ns < PERIOD_MIN || opts->period_ns > (uint64_t)NS_PER_S)
+        return err_set(err, -EINVAL, "sampling period %llu ns: 100 us to 1 s",
                        (unsigned long long)opts->period_ns);
     if (opts->ring_bytes % 4096 || opts->ring_bytes & (opts->ring_bytes - 1))
         return err_set(err, -EINVAL, "ring of %u bytes: a power of two, at least 4096",

@@ -15,11 +15,19 @@
  */
 struct bpf_load;
 
+/* Whose ticks are samples. Time of others counts as idle. */
+enum bpf_load_watch {
+    BPF_LOAD_ALL = 0,
+    BPF_LOAD_WATCHED,  /* of processes given to bpf_load_watch() */
+    BPF_LOAD_CHILDREN, /* of these and what they fork, from the fork on */
+};
+
 struct bpf_load_opts {
-    uint64_t period_ns;  /* of every CPU's event, 1 ms to 1 s */
+    uint64_t period_ns;  /* of every CPU's event, 100 us to 1 s */
     uint32_t ring_bytes; /* power of two, a multiple of the page; 0: by period and CPUs, >= 4 MiB */
     bool no_fallback_fp; /* no frame pointers where no table says anything: stop there */
     bool no_bpf_loop;    /* as on a kernel without bpf_loop(), whatever this one has */
+    enum bpf_load_watch watch;
     /* For tests; 0: what the machine has. */
     const char *online_path; /* a list as in /sys/devices/system/cpu/online */
     bool no_user;            /* leave the user part of stacks out (benchmarks) */
@@ -57,6 +65,12 @@ uint32_t bpf_load_width(const struct bpf_load *b);
  * with the next call. Returns how many were left, or negative errno.
  */
 int bpf_load_acct(struct bpf_load *b, struct sa_acct *a);
+
+/* Watch a process, or no longer. errors: -E2BIG SA_MAX_WATCH are watched */
+[[nodiscard]] int bpf_load_watch(struct bpf_load *b, uint32_t tgid, bool on, struct err *err);
+bool bpf_load_watches(const struct bpf_load *b, uint32_t tgid);
+/* Children that found no room. */
+uint64_t bpf_load_watch_full(const struct bpf_load *b);
 
 /* Exact from the next timer on. errors: as ioctl(2) */
 [[nodiscard]] int bpf_load_set_period(struct bpf_load *b, uint64_t period_ns, struct err *err);

@@ -9,12 +9,14 @@
 #include "agent/collector.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/collector_private.h"
@@ -22,16 +24,18 @@
 #include "base/log.h"
 #include "base/time.h"
 
-#define TURN_NS     (50 * NS_PER_MS)
-#define SOON_NS     (10 * NS_PER_MS)
-#define BURST_NS    (3 * NS_PER_MS)
-#define WINDOW_NS   NS_PER_S
-#define SETTLED_NS  NS_PER_MS        /* younger records may still be overtaken by others */
-#define LATE_NS     (10 * NS_PER_MS) /* a window closed so late still ends at the second */
-#define FIRST_NS    (400 * NS_PER_MS)
-#define JIT_TELL_NS (20 * NS_PER_S)
-#define CUT_ROWS    (UINT32_C(1) << 18)
-#define CUT_WORDS   (UINT64_C(6) << 20) /* about 8 MiB on the wire */
+#define TURN_NS         (50 * NS_PER_MS)
+#define SOON_NS         (10 * NS_PER_MS)
+#define SOON_CAPTURE_NS (2 * NS_PER_MS)
+#define BURST_NS        (3 * NS_PER_MS)
+#define WINDOW_NS       NS_PER_S
+#define SETTLED_NS      NS_PER_MS        /* younger records may still be overtaken by others */
+#define LATE_NS         (10 * NS_PER_MS) /* a window closed so late still ends at the second */
+#define FIRST_NS        (400 * NS_PER_MS)
+#define JIT_TELL_NS     (20 * NS_PER_S)
+#define PREPARE_NS      (300 * NS_PER_MS)
+#define CUT_ROWS        (UINT32_C(1) << 18)
+#define CUT_WORDS       (UINT64_C(6) << 20) /* about 8 MiB on the wire */
 
 static void on_perfmap(void *ctx, const struct perfmap_event *e)
 {
@@ -70,6 +74,7 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     c->stats.fp_used += (ev->flags & SA_F_FP_USED) != 0;
     if (!p)
         return true;
+    c->stats.sampled += p->profiled_ns == 0;
     p->profiled_ns += (int64_t)ev->weight_ns;
     if (anonymous)
         tell_jit(c, p);
@@ -98,12 +103,18 @@ static void publish(struct collector *c)
 
     while ((p = proc_next_changed(c->procs))) {
         err = (struct err){};
+        if (c->conf.capture && !source_cpu_watches(c->cpu, p->tgid))
+            continue;
         source_step_follow(c->steps, p);
         if (publish_one(t, p, &err) < 0)
             log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
     }
-    while (proc_next_gone(c->procs, &tgid))
+    while (proc_next_gone(c->procs, &tgid)) {
         tables_unpublish(t, tgid);
+        p = proc_find(c->procs, tgid);
+        if (c->conf.capture && (!p || p->dead)) /* its number may be given to a stranger */
+            (void)source_cpu_watch(c->cpu, tgid, false, NULL);
+    }
 }
 
 /* What processes did, up to a millisecond ago, into the maps. */
@@ -250,7 +261,8 @@ static void cut(struct collector *c)
     memcpy(j.window, c->window, c->n_window * sizeof(void *));
     j.event = xcalloc(c->n_event ? c->n_event : 1, sizeof *j.event);
     memcpy(j.event, c->event, c->n_event * sizeof *j.event);
-    j.metric = collector_metrics(c, c->window[c->n_window - 1]->account.covers.t1, &j.n_metric);
+    if (!c->conf.capture)
+        j.metric = collector_metrics(c, c->window[c->n_window - 1]->account.covers.t1, &j.n_metric);
     j.not_before =
         now ? 0 : c->now + (c->conf.loopback ? 0 : c->conf.interval_ns / 10 + phase(c) % WINDOW_NS);
     batcher_put(c->conf.batcher, &j);
@@ -307,16 +319,18 @@ static int wait_turn(struct collector *c, struct err *err)
     bool turn = false;
 
     while (!turn) {
-        int64_t pause = c->followed + SOON_NS - mono_now().v;
+        /* a capture has few processes, and each must be known from its exec on */
+        int64_t soon_ns = c->conf.capture ? SOON_CAPTURE_NS : SOON_NS;
+        int64_t pause = c->followed + soon_ns - mono_now().v;
         bool soon = c->left || tables_pending(source_cpu_tables(c->cpu)) > 0;
 
         if (pause > 0) {
             TRY(wait_for(c, c->quiet, pause / NS_PER_MS + 1, &turn, err));
             continue;
         }
-        TRY(wait_for(c, c->epoll, soon ? SOON_NS / NS_PER_MS : 1000, &turn, err));
+        TRY(wait_for(c, c->epoll, soon ? soon_ns / NS_PER_MS : 1000, &turn, err));
         if (!turn && !soon) /* an exec is a dozen records: let them come */
-            TRY(wait_for(c, c->quiet, BURST_NS / NS_PER_MS, &turn, err));
+            TRY(wait_for(c, c->quiet, c->conf.capture ? 1 : BURST_NS / NS_PER_MS, &turn, err));
         if (!turn)
             follow(c);
     }
@@ -343,6 +357,8 @@ int collector_run(struct collector *c, struct err *err)
     while (!c->stopping) {
         TRY(arm(c, err));
         TRY(wait_turn(c, err));
+        if (c->conf.capture && !c->conf.capture->turn(c->conf.capture->ctx))
+            c->stopping = true;
         TRY(turn(c, err));
     }
     return 0;
@@ -354,8 +370,10 @@ static int open_fds(struct collector *c, struct err *err)
     sigset_t set;
 
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    if (!c->conf.capture) {
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+    }
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     c->quiet = epoll_create1(EPOLL_CLOEXEC);
     c->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -401,7 +419,8 @@ static int open_parts(struct collector *c, struct err *err)
                                  .table_budget = conf->table_budget,
                                  .no_fallback_fp = !conf->fallback_fp,
                                  .no_bpf_loop = c->conf.no_bpf_loop,
-                                 .ring_bytes = (uint32_t)conf->ring_bytes};
+                                 .ring_bytes = (uint32_t)conf->ring_bytes,
+                                 .watch = c->conf.capture ? c->conf.capture->watch : BPF_LOAD_ALL};
 
     memcpy(pc.host, c->conf.ids->host, sizeof pc.host);
     TRY(open_fds(c, err));
@@ -426,6 +445,8 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     c->epoll = c->quiet = c->timer = c->signals = -1;
     c->sink = (struct source_sink){.sample = on_sample, .ctx = c};
     c->fold = stackagg_new();
+    if (conf->capture)
+        stackagg_keep_times(c->fold);
     c->now = c->started = mono_now().v;
     clock_watch_begin(&c->clocks);
     r = open_parts(c, err);
@@ -463,6 +484,47 @@ struct collector *collector_close(struct collector *c)
         close(c->signals);
     free(c);
     return NULL;
+}
+
+void collector_prepare(struct collector *c, const char *exe)
+{
+    struct tables *t = source_cpu_tables(c->cpu);
+    const struct timespec pause = {.tv_nsec = 2 * NS_PER_MS};
+    struct proc *self = proc_find(c->procs, (uint32_t)getpid()); /* it maps loader and libc, too */
+    int fd = exe ? open(exe, O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1;
+    int64_t until = mono_now().v + PREPARE_NS;
+    struct binary *b;
+
+    if (self)
+        (void)tables_publish(t, self, NULL);
+    if (fd >= 0 && binary_open(fd, str_c(exe), false, &b, NULL) == 0) {
+        tables_want(t, b);
+        (void)binary_unref(b);
+    }
+    do {
+        nanosleep(&pause, NULL);
+        tables_tick(t);
+    } while (tables_pending(t) && mono_now().v < until);
+}
+
+int collector_watch(struct collector *c, uint32_t tgid, bool on, struct err *err)
+{
+    struct proc *p = proc_find(c->procs, tgid);
+
+    TRY(source_cpu_watch(c->cpu, tgid, on, err));
+    if (on && p && !p->kthread) /* it was passed over while nobody watched it */
+        TRY(tables_publish(source_cpu_tables(c->cpu), p, err));
+    return 0;
+}
+
+uint64_t collector_watch_full(const struct collector *c)
+{
+    return source_cpu_watch_full(c->cpu);
+}
+
+struct proc_table *collector_procs(struct collector *c)
+{
+    return c->procs;
 }
 
 void collector_get_stats(const struct collector *c, struct collector_stats *ret)

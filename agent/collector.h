@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "agent/batcher.h"
+#include "agent/bpf_load.h"
 #include "agent/conf_table.h"
 #include "agent/ids.h"
 #include "agent/proc.h"
@@ -29,6 +30,16 @@ struct collector_conf {
     int64_t interval_ns; /* of batches */
     bool loopback;       /* the server is on this machine: no phase */
     bool no_bpf_loop;    /* for tests */
+    /* One capture, of some processes (record.c); NULL: the whole machine, until a signal. spool and
+     * upload may then be NULL. */
+    const struct collector_capture *capture;
+};
+
+struct collector_capture {
+    enum bpf_load_watch watch;
+    /* Every turn, 50 ms; false ends the run. Signals are the caller's. */
+    bool (*turn)(void *ctx);
+    void *ctx;
 };
 
 /* Rings, /proc, BPF, in this order. errors: as perfmap_open() and source_cpu_open() */
@@ -40,10 +51,26 @@ struct collector *collector_close(struct collector *c); /* NULL is a no-op; retu
  * errors: what the rings say, when they can be read no more */
 [[nodiscard]] int collector_run(struct collector *c, struct err *err);
 
+/* Of a capture: build the unwind tables that a program will need at once, so that its first stacks
+ * are whole: its own, the loader's, libc's. Waits for them, at most 0.3 s. exe: its file, or NULL
+ */
+void collector_prepare(struct collector *c, const char *exe);
+
+/* Of a capture: watch a process, or no longer. errors: as bpf_load_watch() */
+[[nodiscard]] int collector_watch(struct collector *c, uint32_t tgid, bool on, struct err *err);
+/* Children that found no room to be watched. */
+uint64_t collector_watch_full(const struct collector *c);
+
+/* The processes. Borrowed; main thread. */
+struct proc_table *collector_procs(struct collector *c);
+
 /* What the collector counts; everything of it is in the status file and in the metrics agent_*. */
 struct collector_stats {
     uint64_t windows, batches, samples, identity_violations, clock_steps, suspends, cpu_mismatches,
         events_dropped;
+    uint64_t sampled; /* processes with a sample */
+    int64_t hidden;   /* of a source without rights: CPU time in kernel mode */
+    int64_t paused;   /* the same: how long threads stood still for it */
     uint64_t stop[16];
     uint64_t kstack_err, fp_used, table_full;
     int64_t weight, busy, idle, jitter;

@@ -245,11 +245,17 @@ void collector_care_open(struct collector *c)
     c->crosschecked = c->cared;
     c->cpu_before = process_cpu_ns();
     c->interval_ns = c->conf.interval_ns;
-    say_restart(c);
+    if (c->conf.capture)
+        collector_event(c, "capture", "version=%s period_ns=%lld", STRATA_VERSION,
+                        (long long)conf->period_ns);
+    else
+        say_restart(c);
 }
 
 void collector_care(struct collector *c, const struct source_account *a)
 {
+    if (c->conf.capture) /* it was asked for at this rate, and it ends */
+        return;
     restrain(c, a);
     check_books(c);
     watch_spool(c);

@@ -439,11 +439,13 @@ static void tell_changes(struct collector *c)
     }
 
     batcher_get_stats(c->conf.batcher, &b);
-    upload_get_stats(c->conf.upload, &u);
     if (b.kernel_state[0] && strcmp(c->told_kernel, b.kernel_state) != 0) {
         (void)snprintf(c->told_kernel, sizeof c->told_kernel, "%s", b.kernel_state);
         collector_event(c, "state", "source=kernel_symbols state=\"%s\"", b.kernel_state);
     }
+    if (!c->conf.upload)
+        return;
+    upload_get_stats(c->conf.upload, &u);
     batcher_set_max_bytes(c->conf.batcher, u.max_bytes);
     /* the server's wish, up to a minute */
     if (u.min_interval_ns > c->conf.interval_ns && u.min_interval_ns <= 60 * NS_PER_S)

@@ -14,6 +14,7 @@
 #include "agent/cmd_dump.h"
 #include "agent/collector.h"
 #include "agent/procfile.h"
+#include "agent/record.h"
 #include "agent/status.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -144,13 +145,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[check | status | dump ...]",
+    .args_doc = "[check | status | record ... | dump ...]",
     .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
            "           ends with 0 all well, 1 degraded, 77 no BPF here;\n"
            "           with --pid: as what one process is seen\n"
            "  status   what the agent counts; ends with 1 if it has gone silent\n"
+           "  record   one capture of a command or of processes; see `strata record`\n"
            "  dump     stacks of all threads of a process, now: dump --help\n\n"
            "Settings: --help-config."};
 
@@ -430,6 +432,8 @@ int main(int argc, char **argv)
     log_set_name("strata-agent");
     if (argc > 1 && strcmp(argv[1], "dump") == 0) /* its own options, the caller's rights */
         return cmd_dump(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "record") == 0)
+        return record_main(argc - 1, argv + 1);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (settings_read(&err) < 0) {

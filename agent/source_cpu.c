@@ -236,6 +236,21 @@ int source_cpu_set_period(struct source_cpu *s, uint64_t period_ns, struct err *
     return bpf_load_set_period(s->bpf, period_ns, err);
 }
 
+int source_cpu_watch(struct source_cpu *s, uint32_t tgid, bool on, struct err *err)
+{
+    return bpf_load_watch(s->bpf, tgid, on, err);
+}
+
+bool source_cpu_watches(const struct source_cpu *s, uint32_t tgid)
+{
+    return bpf_load_watches(s->bpf, tgid);
+}
+
+uint64_t source_cpu_watch_full(const struct source_cpu *s)
+{
+    return bpf_load_watch_full(s->bpf);
+}
+
 struct tables *source_cpu_tables(struct source_cpu *s)
 {
     return s->tables;
@@ -253,6 +268,7 @@ int source_cpu_open(struct source_cpu **ret, const struct source_cpu_opts *opts,
 {
     const struct bpf_load_opts lo = {.period_ns = opts->period_ns,
                                      .ring_bytes = opts->ring_bytes,
+                                     .watch = opts->watch,
                                      .online_path = opts->online_path,
                                      .no_user = opts->no_user,
                                      .no_fallback_fp = opts->no_fallback_fp,

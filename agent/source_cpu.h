@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "agent/bpf_load.h"
 #include "agent/source.h"
 #include "agent/tables.h"
 
@@ -14,10 +15,11 @@
 struct source_cpu;
 
 struct source_cpu_opts {
-    uint64_t period_ns;    /* 1 ms to 1 s; 10,101,010 is 99 Hz */
+    uint64_t period_ns;    /* 100 us to 1 s; 10,101,010 is 99 Hz */
     uint64_t table_budget; /* bytes of unwind rows; 0: 64 MiB */
     bool no_fallback_fp;   /* as in bpf_load_opts */
     bool no_bpf_loop;
+    enum bpf_load_watch watch;
     /* For tests; 0: as the machine has it. */
     uint32_t ring_bytes;
     const char *online_path, *stat_path;
@@ -50,6 +52,11 @@ void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account 
 
 /* From the next tick on. Call directly after an account: a window has one period. */
 [[nodiscard]] int source_cpu_set_period(struct source_cpu *s, uint64_t period_ns, struct err *err);
+
+/* As bpf_load_watch(), bpf_load_watches(), bpf_load_watch_full(). */
+[[nodiscard]] int source_cpu_watch(struct source_cpu *s, uint32_t tgid, bool on, struct err *err);
+bool source_cpu_watches(const struct source_cpu *s, uint32_t tgid);
+uint64_t source_cpu_watch_full(const struct source_cpu *s);
 
 /* Bytes of all maps and tables, as the kernel counts them. */
 uint64_t source_cpu_map_bytes(const struct source_cpu *s);

@@ -14,6 +14,7 @@
 struct stackagg {
     struct stackagg_window *w;
     uint32_t room_who, room_row, room_word;
+    bool own_times;
     struct map by_hash;   /* -> row + 1, chained by same_hash */
     struct map by_serial; /* mix of serial and facts -> who */
     real_ns since;        /* of the next record; 0: its second */
@@ -35,6 +36,11 @@ struct stackagg *stackagg_new(void)
     map_init(&a->by_hash, 0);
     map_init(&a->by_serial, 0);
     return a;
+}
+
+void stackagg_keep_times(struct stackagg *a)
+{
+    a->own_times = true;
 }
 
 struct stackagg_window *stackagg_window_free(struct stackagg_window *w)
@@ -250,7 +256,7 @@ bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
 {
     uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
     uint32_t n = (uint32_t)ev->nk + ev->nu;
-    struct stackagg_row r = {.t = {t.v - t.v % NS_PER_S},
+    struct stackagg_row r = {.t = {a->own_times ? t.v : t.v - t.v % NS_PER_S},
                              .who = who_of(a, ev, p, host),
                              .tid = ev->tid,
                              .nk = ev->nk,

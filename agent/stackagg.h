@@ -11,10 +11,10 @@
 #include "base/sample.h"
 
 /*
- * Equal stacks of one window become one row. Key: second, target, labels, tid, thread name, stack,
- * how the stack ended. The weight of every sample that is added is in some row, whatever is full:
- * beyond STACKAGG_ROWS rows or STACKAGG_WORDS words a sample goes to the row [no stack: table_full]
- * of its thread, then of its process, then of the machine.
+ * Equal stacks of one window become one row. Key: second (or time), target, labels, tid, thread
+ * name, stack, how the stack ended. The weight of every sample that is added is in some row,
+ * whatever is full: beyond STACKAGG_ROWS rows or STACKAGG_WORDS words a sample goes to the row [no
+ * stack: table_full] of its thread, then of its process, then of the machine.
  *
  * Thread: stackagg is the main thread's. A window that was taken belongs to whoever holds it.
  */
@@ -46,7 +46,8 @@ struct stackagg_who {
 };
 
 struct stackagg_row {
-    real_ns t; /* start of its second, or of the window; the last step call in it */
+    real_ns t; /* start of its second, or of the window; the last step call in it; its own with
+                * stackagg_keep_times() */
     uint32_t who, tid;
     uint32_t word; /* first of nk kernel words and nu user words, leaf first */
     uint16_t nk, nu;
@@ -83,6 +84,8 @@ struct stackagg_window {
 struct stackagg;
 
 struct stackagg *stackagg_new(void);
+/* From now on each sample keeps its own time, and so its own row, instead of its second's. */
+void stackagg_keep_times(struct stackagg *a);
 struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns NULL */
 
 /* The next record's row begins there and not with its second: what it is folded with has the same

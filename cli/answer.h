@@ -39,3 +39,5 @@ void answer_put_empty(struct buf *b, const json_t *root);
 [[nodiscard]] int answer_read(const struct buf *text, json_t **ret, struct err *err);
 /* To standard output. */
 [[nodiscard]] int answer_print(const struct buf *text, struct err *err);
+/* top.c: the rows of an answer of /top, one a line. */
+void cli_top_rows(struct buf *b, const json_t *root);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "base/time.h"
 
 /*
  * What the verbs of `strata` share. Exit status: 0 done; 2 usage, no server, or an answer that is
@@ -57,6 +59,10 @@ int cli_diff(int argc, char **argv);
 int cli_agent(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_dump(int argc, char **argv);
+int cli_record(int argc, char **argv);
+int cli_view(int argc, char **argv);
+int cli_import(int argc, char **argv);
+int cli_export(int argc, char **argv);
 
 /* ---- client.c ------------------------------------------------------------------------------ */
 
@@ -81,3 +87,29 @@ void cli_params_shape(struct buf *query, const struct cli_ask *a);
 /* The same by POST, without a body: asks the server to do something, for as long as it takes. */
 [[nodiscard]] int cli_post(const struct cli_server *s, const char *path, const struct buf *query,
                            struct buf *out, struct err *err);
+
+/* Set by a signal handler: transfers end at once. */
+extern volatile sig_atomic_t cli_stop;
+
+/*
+ * One body of a capture file to /api/v1/batch. 0, or CLI_DUPLICATE: it was there. *ret_rejected:
+ * rows that the server did not take.
+ *   errors   as cli_get(); -EAGAIN later again, after *ret_wait_ns (0: not said)
+ */
+enum {
+    CLI_DUPLICATE = 1
+};
+[[nodiscard]] int cli_send_batch(const struct cli_server *s, struct str body,
+                                 uint64_t *ret_rejected, int64_t *ret_wait_ns, struct err *err);
+
+/* ---- export.c ------------------------------------------------------------------------------ */
+
+/* The format of /export by a file's name, NULL: it says none. "strata" is one, too. */
+const char *cli_format_of(const char *file);
+/* By its word on the command line, NULL: there is none. */
+const char *cli_format_named(const char *word);
+/* To a file ("-", NULL: standard output), whole or not at all; under sudo it is the caller's. */
+[[nodiscard]] int cli_write_file(const char *path, struct str s, struct err *err);
+/* GET /export of what the query asks for, to a file. */
+[[nodiscard]] int cli_export_to(const struct cli_server *s, struct buf *query, const char *format,
+                                const char *file, struct err *err);

@@ -122,6 +122,8 @@ int cli_fail(const struct err *err)
     return CLI_TROUBLE;
 }
 
+volatile sig_atomic_t cli_stop;
+
 /* ---- asking -------------------------------------------------------------------------------- */
 
 void cli_param(struct buf *query, const char *name, struct str value)
@@ -250,45 +252,76 @@ static int network_failed(CURLcode c, const char *url, const struct buf *out, st
     return err_set(err, -EIO, "%s: %s", url, curl_easy_strerror(c));
 }
 
-/* post: what the server does may take as long as it likes. */
-static int perform(CURL *curl, const struct cli_server *s, const char *url, bool post,
+static int on_progress(void *ctx, curl_off_t dt, curl_off_t dn, curl_off_t ut, curl_off_t un)
+{
+    (void)ctx;
+    (void)dt;
+    (void)dn;
+    (void)ut;
+    (void)un;
+    return cli_stop != 0;
+}
+
+struct request {
+    bool post;       /* what the server does may take as long as it likes */
+    struct str body; /* of a post */
+    struct curl_slist *headers;
+    long status;
+    curl_off_t retry_after; /* s */
+};
+
+static void set_body(CURL *curl, const struct request *q)
+{
+    (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, q->body.n ? q->body.p : "");
+    (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body.n);
+}
+
+static int add_token(const struct cli_server *s, struct request *q, struct err *err)
+{
+    char auth[TOKEN_MAX + 32];
+
+    if (!s->token_file || !s->token_file[0])
+        return 0;
+    if (!is_safe(s->url))
+        return err_set(err, -EPERM, "a token is not sent in the clear to another machine: %s",
+                       s->url);
+    TRY(token_read(s->token_file, auth, sizeof auth, err));
+    q->headers = curl_slist_append(q->headers, auth);
+    return 0;
+}
+
+static int perform(CURL *curl, const struct cli_server *s, const char *url, struct request *q,
                    struct buf *out, struct err *err)
 {
-    struct curl_slist *headers = NULL;
-    char auth[TOKEN_MAX + 32];
-    long status = 0;
     CURLcode c;
 
-    if (s->token_file && s->token_file[0]) {
-        if (!is_safe(s->url))
-            return err_set(err, -EPERM, "a token is not sent in the clear to another machine: %s",
-                           s->url);
-        TRY(token_read(s->token_file, auth, sizeof auth, err));
-        headers = curl_slist_append(headers, auth);
-    }
+    TRY(add_token(s, q, err));
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, q->headers);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, "gzip");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, post ? (long)WORK_S : (long)ANSWER_S);
-    if (post) {
-        (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
-        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
-    }
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, q->post ? (long)WORK_S : (long)ANSWER_S);
+    if (q->post)
+        set_body(curl, q);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     c = curl_easy_perform(curl);
-    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_slist_free_all(headers);
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &q->status);
+    (void)curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &q->retry_after);
+    if (c == CURLE_ABORTED_BY_CALLBACK)
+        return err_set(err, -EINTR, "interrupted");
     if (c != CURLE_OK)
         return network_failed(c, s->url, out, err);
-    return status == 200 ? 0 : answer_failed(status, buf_view(out), err);
+    return q->status == 200 ? 0 : answer_failed(q->status, buf_view(out), err);
 }
 
-static int ask(const struct cli_server *s, const char *path, const struct buf *query, bool post,
-               struct buf *out, struct err *err)
+static int ask(const struct cli_server *s, const char *path, const struct buf *query,
+               struct request *q, struct buf *out, struct err *err)
 {
     struct str base = str_c(s->url);
     CURL *curl = curl_easy_init();
@@ -302,12 +335,14 @@ static int ask(const struct cli_server *s, const char *path, const struct buf *q
     buf_init(&url, 256 << 10);
     buf_str(&url, base);
     buf_cstr(&url, path);
-    buf_str(&url, buf_view(query));
+    if (query)
+        buf_str(&url, buf_view(query));
     buf_chr(&url, '\0');
-    if (url.failed || query->failed)
+    if (url.failed || (query && query->failed))
         r = err_set(err, -E2BIG, "the question is too long");
     else
-        r = perform(curl, s, url.p, post, out, err);
+        r = perform(curl, s, url.p, q, out, err);
+    curl_slist_free_all(q->headers);
     curl_easy_cleanup(curl);
     buf_deinit(&url);
     return r;
@@ -316,11 +351,63 @@ static int ask(const struct cli_server *s, const char *path, const struct buf *q
 int cli_get(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
             struct err *err)
 {
-    return ask(s, path, query, false, out, err);
+    struct request q = {};
+
+    return ask(s, path, query, &q, out, err);
 }
 
 int cli_post(const struct cli_server *s, const char *path, const struct buf *query, struct buf *out,
              struct err *err)
 {
-    return ask(s, path, query, true, out, err);
+    struct request q = {.post = true};
+
+    return ask(s, path, query, &q, out, err);
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* "stored" or "duplicate", and what of it was not taken. */
+static int read_reply(struct str body, uint64_t *ret_rejected, struct err *err)
+{
+    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    const char *status = json_string_value(json_object_get(root, "status"));
+    const json_t *row;
+    int r = status && strcmp(status, "duplicate") == 0 ? CLI_DUPLICATE : 0;
+    size_t i;
+
+    if (!status)
+        r = err_set(err, -EIO, "the server's answer is not understood");
+    json_array_foreach(json_object_get(root, "rejected"), i, row)
+    {
+        const char *n = json_string_value(json_object_get(row, "samples"));
+        uint64_t v;
+
+        if (n && str_u64(str_c(n), &v))
+            *ret_rejected += v;
+    }
+    json_decref(root);
+    return r;
+}
+
+int cli_send_batch(const struct cli_server *s, struct str body, uint64_t *ret_rejected,
+                   int64_t *ret_wait_ns, struct err *err)
+{
+    static const char *const header[] = {"Content-Type: application/vnd.strata.batch+protobuf",
+                                         "Content-Encoding: zstd", "Accept: application/json",
+                                         "Expect:"};
+    struct request q = {.post = true, .body = body};
+    struct buf out;
+    int r;
+
+    for (size_t i = 0; i < sizeof header / sizeof *header; i++)
+        q.headers = curl_slist_append(q.headers, header[i]);
+    buf_init(&out, ERROR_MAX);
+    r = ask(s, "/api/v1/batch", NULL, &q, &out, err);
+    if (r == 0)
+        r = read_reply(buf_view(&out), ret_rejected, err);
+    else if (r == -ECONNREFUSED || r == -EIO || q.status == 429 || q.status >= 500)
+        r = -EAGAIN;
+    *ret_wait_ns = (int64_t)q.retry_after * NS_PER_S;
+    buf_deinit(&out);
+    return r;
 }

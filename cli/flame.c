@@ -38,10 +38,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         f->file = arg;
         return 0;
     case OPT_FORMAT:
-        if (strcmp(arg, "folded") != 0 && strcmp(arg, "svg") != 0 && strcmp(arg, "pprof") != 0 &&
-            strcmp(arg, "speedscope") != 0)
-            argp_error(state, "--format is folded, svg, pprof or speedscope, not \"%s\"", arg);
-        f->format = arg;
+        f->format = cli_format_named(arg);
+        if (!f->format || strcmp(f->format, "strata") == 0)
+            argp_error(state,
+                       "--format is folded, svg, pprof, speedscope, text or json, not \"%s\"", arg);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument \"%s\"", arg);
@@ -51,42 +51,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 // NOLINTEND(concurrency-mt-unsafe)
-
-static const char *format_of(const struct flame *f)
-{
-    struct str name = str_c(f->file);
-
-    if (f->format)
-        return f->format;
-    if (str_ends(name, STR(".svg")))
-        return "svg";
-    if (str_ends(name, STR(".pb.gz")))
-        return "pprof";
-    if (str_ends(name, STR(".speedscope.json")))
-        return "speedscope";
-    if (!name.n || str_eq(name, STR("-")) || str_ends(name, STR(".folded")) ||
-        str_ends(name, STR(".txt")))
-        return "folded";
-    return NULL;
-}
-
-/* Whole or not at all: a half written file is removed. */
-static int file_write(const char *path, struct str s, struct err *err)
-{
-    bool std = !path || strcmp(path, "-") == 0;
-    FILE *f = std ? stdout : fopen(path, "we");
-    bool ok;
-
-    if (!f)
-        return err_set(err, -errno, "%s: %s", path, strerrordesc_np(errno));
-    ok = fwrite(s.p, 1, s.n, f) == s.n;
-    ok = (std ? fflush(f) : fclose(f)) == 0 && ok;
-    if (ok)
-        return 0;
-    if (!std)
-        (void)remove(path);
-    return err_set(err, -EIO, "%s cannot be written", std ? "standard output" : path);
-}
 
 int cli_flame(int argc, char **argv)
 {
@@ -105,25 +69,26 @@ int cli_flame(int argc, char **argv)
     cli_ask_init(&f.ask);
     if (argp_parse(&argp, argc, argv, 0, NULL, &f) != 0) // NOLINT(concurrency-mt-unsafe)
         return CLI_TROUBLE;
-    format = f.ask.json ? "json" : format_of(&f);
-    if (!format) {
+    format = f.format                              ? f.format
+             : !f.file || strcmp(f.file, "-") == 0 ? "folded"
+                                                   : cli_format_of(f.file);
+    if (!f.ask.json && (!format || strcmp(format, "strata") == 0)) {
         (void)err_set(&err, -EINVAL,
                       "%s ends in none of .svg .folded .pb.gz .speedscope.json: say --format",
                       f.file);
         return cli_fail(&err);
     }
     buf_init(&query, 128 << 10);
-    buf_init(&out, ANSWER_MAX);
     cli_params_ask(&query, &f.ask);
     if (f.ask.json) {
+        buf_init(&out, ANSWER_MAX);
         r = cli_get(&f.ask.server, "/api/v1/flamegraph", &query, &out, &err);
+        if (r == 0)
+            r = cli_write_file(f.file, buf_view(&out), &err);
+        buf_deinit(&out);
     } else {
-        cli_param(&query, "format", str_c(format));
-        r = cli_get(&f.ask.server, "/api/v1/export", &query, &out, &err);
+        r = cli_export_to(&f.ask.server, &query, format, f.file, &err);
     }
-    if (r == 0)
-        r = file_write(f.file, buf_view(&out), &err);
     buf_deinit(&query);
-    buf_deinit(&out);
     return r < 0 ? cli_fail(&err) : CLI_OK;
 }

@@ -12,11 +12,15 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *text;
 } verbs[] = {
+    {"record", cli_record, "one capture of a command or a process: summary, link or file"},
+    {"view", cli_view, "look at a capture file in the browser; needs no server"},
     {"top", cli_top, "functions by self time, total and samples"},
     {"flame", cli_flame, "a flame graph to a file: folded stacks, SVG, pprof, speedscope"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
     {"dump", cli_dump, "stacks of all threads of a process, now; needs no server"},
     {"agent", cli_agent, "strata-agent on this machine: status, check"},
+    {"export", cli_export, "profiles to a file: pprof, folded, speedscope, SVG, text, JSON"},
+    {"import", cli_import, "send a capture file to a server"},
     {"backup", cli_backup, "a coherent copy of the running store"},
     {"check", cli_check, "is a data directory sound? needs no server"},
     {"store", cli_store, "parts, sizes and rows of a data directory"},
@@ -25,8 +29,8 @@ static const struct {
 static void help(FILE *to)
 {
     (void)fprintf(
-        to,
-        "Usage: strata VERB [OPTION...]\nAsks a running stratad, or looks into a data directory.\n\n");
+        to, "Usage: strata VERB [OPTION...]\nRecords, asks a running stratad, or looks into a data "
+            "directory.\n\n");
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
         (void)fprintf(to, "  %-8s %s\n", verbs[i].verb, verbs[i].text);
     (void)fprintf(to, "\n`strata VERB --help` lists the options of a verb.\n");

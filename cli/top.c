@@ -136,7 +136,7 @@ static void put_any(struct buf *b, const json_t *root)
     put_any_row(b, root, STR("at least one"), json_object_get(any, "union"));
 }
 
-static void put_rows(struct buf *b, const json_t *root)
+void cli_top_rows(struct buf *b, const json_t *root)
 {
     const json_t *row = json_object_get(root, "row"), *func = json_object_get(row, "func"), *index;
     size_t i;
@@ -167,7 +167,7 @@ static int print(const struct buf *answer, bool json, struct err *err)
     buf_init(&b, TEXT_MAX);
     answer_put_head(&b, root);
     put_any(&b, root);
-    put_rows(&b, root);
+    cli_top_rows(&b, root);
     answer_put_empty(&b, root);
     r = answer_print(&b, err);
     buf_deinit(&b);

@@ -365,6 +365,7 @@ static int serve(struct app *a, struct err *err)
         .ingest = &a->pool,
         .work = a->work,
         .base_path = c->base_path,
+        .base_only = c->base_only,
         .hosts = c->hosts,
         .ui_hash = static_hash(a->ui),
         .header_max = c->header,

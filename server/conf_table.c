@@ -15,6 +15,8 @@ const struct conf_opt srv_opts[] = {
      "address and port; any but a loopback address needs http.tokens"},
     {"http", "base_path", CONF_STR, AT(base_path), "", 0, 0,
      "path below which a proxy serves everything, as /strata"},
+    {"http", "base_only", CONF_BOOL, AT(base_only), "off", 0, 0,
+     "nothing is served outside base_path, so that a secret one keeps other users of a machine out"},
     {"http", "hosts", CONF_STR, AT(hosts), "", 0, 0,
      "host names, separated by blanks, that requests may name besides localhost"},
     {"http", "tokens", CONF_STR, AT(tokens), "", 0, 0,

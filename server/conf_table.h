@@ -14,6 +14,7 @@
 struct srv_conf {
     /* [http] */
     char *listen, *base_path, *hosts, *tokens;
+    bool base_only;
     /* [limits] */
     uint64_t memory, log_lines;
     /* [ingest] */

@@ -122,8 +122,12 @@ static bool uri_ok(struct http_req *r)
         query = str_from(path, at + 1);
         path = str_to(path, at);
     }
-    if (base.n && str_starts(path, base) && path.n > base.n && path.p[base.n] == '/')
+    if (base.n && str_starts(path, base) && path.n > base.n && path.p[base.n] == '/') {
         path = str_from(path, base.n);
+    } else if (base.n && r->h->conf.base_only) {
+        REFUSE(r, 404, not_found, .message = "there is no such address here");
+        return false;
+    }
     if (!http_unescape(&r->arena, path, false, &r->q.path)) {
         REFUSE(r, 400, bad_uri, .message = "the path holds a '%' without two hex digits");
         return false;

@@ -71,6 +71,7 @@ struct http_conf {
     struct pool *ingest; /* memory of bodies */
     struct work *work;   /* for HTTP_WORKER */
     const char *base_path, *hosts, *ui_hash;
+    bool base_only;                                   /* what is not below base_path is not there */
     uint64_t header_max, uri_max, body_max, form_max; /* bytes */
     /* per_address 0: no limit of its own. Beyond them 16 connections more, of a second each, are
      * taken for routes that are spare, and answered 503 on others */

@@ -7,6 +7,7 @@
  * ticks did not fire: that time is missed, and never spread over stacks.
  */
 #include "agent/bpf/unwind.bpf.h"
+#include "agent/bpf/watch.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -108,7 +109,7 @@ int on_tick(struct bpf_perf_event_data *ctx)
 {
 	u64 t = bpf_ktime_get_ns();
 	u32 zero = 0, gap = 0, tgid = bpf_get_current_pid_tgid() >> 32;
-	bool idle = !tgid;
+	bool idle = !watched(tgid);
 	struct bpf_perf_event_value v = {};
 	struct sa_acct *a = bpf_map_lookup_elem(&acct, &zero);
 

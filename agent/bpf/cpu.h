@@ -27,7 +27,8 @@ typedef int32_t s32;
 #define SA_MAX_MAPENTS 262144
 #define SA_MAX_PAGES   262144
 #define SA_MAX_RULES   65536
-#define SA_PROC_MAPS   4096 /* executable mappings of one process */
+#define SA_PROC_MAPS   4096  /* executable mappings of one process */
+#define SA_MAX_WATCH   16384 /* processes of one capture, at a time */
 
 /*
  * One executable mapping of one process; sorted by start inside the process's range. Where its

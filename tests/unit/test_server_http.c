@@ -571,6 +571,33 @@ static void test_all_at_once(void **state)
     assert_null(http_stop(many, 5 * NS_PER_S));
 }
 
+/* A path that is a secret: beside it there is nothing. */
+static void test_base_only(void **state)
+{
+    struct listen_at where;
+    struct http_conf c;
+    struct http *only;
+    struct err err = {};
+    int fd;
+
+    (void)state;
+    assert_ok(listen_open("127.0.0.1:0", true, &where, &err), &err);
+    c = conf_with(&where);
+    c.base_only = true;
+    assert_ok(http_start(&c, &only, &err), &err);
+    fd = dial_at(&where);
+    say(fd, "GET /base/echo?a=1 HTTP/1.1\r\n" H "\r\n");
+    expect(hear(fd, 3000), "a=1");
+    say(fd, "GET /echo?a=1 HTTP/1.1\r\n" H "\r\n");
+    expect(hear(fd, 3000), " 404 ");
+    (void)close(fd);
+    fd = dial_at(&where);
+    say(fd, "GET /basex/echo HTTP/1.1\r\n" H "\r\n");
+    expect(hear(fd, 3000), " 404 ");
+    (void)close(fd);
+    assert_null(http_stop(only, 5 * NS_PER_S));
+}
+
 static int setup(void **state)
 {
     struct err err = {};
@@ -603,7 +630,7 @@ int main(void)
         cmocka_unit_test(test_too_large),   cmocka_unit_test(test_pool),
         cmocka_unit_test(test_workers),     cmocka_unit_test(test_slow_sender),
         cmocka_unit_test(test_per_address), cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_base_only),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

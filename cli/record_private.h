@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/local.h"
+
+/* Shared by record.c (options, life) and record_out.c (where it goes, what is said). */
+enum {
+    RECORD_OURS = 125, /* rights, options, nothing written */
+    RECORD_ARGS = 256,
+};
+
+struct record {
+    struct cli_server server; /* url NULL: none */
+    bool server_named, no_server, quiet, no_native;
+    const char *file, *format; /* of -o; NULL: none */
+    char **cmd;
+    char *pass[RECORD_ARGS]; /* options of the agent, as given */
+    int n_pass;
+    const char *pid; /* the first -p */
+    uint64_t rate;
+    char name[128];             /* of the capture */
+    char kept[PROGRAM_PATH];    /* where the capture file stays; "": it does not */
+    char capture[PROGRAM_PATH]; /* where it is while it is made */
+    char tmp[PROGRAM_PATH];     /* "": none */
+    struct private live;        /* shows it while it is made, and after */
+    bool shared;                /* a server that was there before takes it */
+};
+
+/* Names, files and servers, before anything is recorded. errors: said in err */
+[[nodiscard]] int record_prepare(struct record *r, struct err *err);
+/* Formats, summary, link. The capture is whole. errors: what is left, and where, is in err */
+[[nodiscard]] int record_deliver(struct record *r, struct err *err);
+/* The capture is not whole: leave what there is where it can be found. */
+void record_leave_partial(struct record *r);

@@ -428,6 +428,7 @@ static int start(struct record *r, struct err *err)
     r->ids.dir_ok = access(STATE_DIR "/boot", R_OK) == 0; /* the agent's, so that starts agree */
     if (record_file_open(&r->file, &r->o, err) < 0 || start_sender(r, err) < 0)
         return RECORD_OURS;
+    r->from = real_now(); /* before the first sample */
     code = bpf ? start_bpf(r, err) : start_user(r, err);
     if (code == 0 && record_file_about(&r->file, &r->o, &r->ids,
                                        bpf ? NULL : record_user_why(r->taker.user), err) < 0)
@@ -435,7 +436,6 @@ static int start(struct record *r, struct err *err)
     if (code == 0 && r->o.cmd)
         code = record_child_go(&r->child, err);
     r->begun = r->told = mono_now().v;
-    r->from = real_now();
     if (r->o.duration_ns)
         r->until = r->begun + r->o.duration_ns;
     return code;

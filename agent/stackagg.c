@@ -266,7 +266,7 @@ bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
                              .weight = (int64_t)ev->weight_ns};
     bool anon = false;
 
-    if (a->since.v)
+    if (a->since.v && !a->own_times)
         r.t = a->since;
     a->since.v = 0;
     memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));

@@ -48,7 +48,7 @@ struct entry {
     int64_t rescan_due, rescan_wait; /* 0: none asked for */
     int64_t maps_again;              /* not read before */
     int64_t facts_read, facts_due;   /* facts_due 0: none asked for */
-    bool need_identity, need_facts, need_check, dirty, has_work;
+    bool need_identity, need_facts, need_check, dirty, has_work, leader_dead;
     struct arena texts;
 };
 
@@ -99,7 +99,9 @@ struct proc_table *proc_new(const struct proc_conf *c)
 
 static struct procmaps_of maps_of(struct proc_table *t, const struct entry *e)
 {
-    return (struct procmaps_of){.proc = t->proc, .pid = e->p.tgid, .stats = &t->stats};
+    uint32_t pid = e->leader_dead ? procread_alive_tid(t->proc, e->p.tgid) : e->p.tgid;
+
+    return (struct procmaps_of){.proc = t->proc, .pid = pid, .stats = &t->stats};
 }
 
 /* The mappings of e were changed. */
@@ -330,6 +332,7 @@ static bool read_identity(struct proc_table *t, struct entry *e)
     e->p.key.pid = id.pid;
     e->p.key.start.v = t->conf.boot.v + (int64_t)id.start_ticks * t->conf.tick_ns;
     e->p.kthread = id.kthread;
+    e->leader_dead = id.leader_dead;
     e->threads = (uint32_t)id.threads;
     return true;
 }
@@ -440,7 +443,8 @@ static void check_alive(struct proc_table *t, struct entry *e, int64_t now)
         alive = false;
     if (alive) {
         e->threads = (uint32_t)st.threads;
-        if (moved(e, dir, &b)) {
+        e->leader_dead = st.state == 'Z' || st.state == 'X';
+        if (!e->leader_dead && moved(e, dir, &b)) {
             t->stats.cgroup_changes++;
             e->need_facts = true;
             put_work(t, e);

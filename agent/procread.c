@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/procread.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -169,6 +170,42 @@ static int read_stat(const char *dir, struct buf *b, struct procread_stat *ret, 
     return 0;
 }
 
+static bool leader_dead(const struct procread_stat *st)
+{
+    return (st->state == 'Z' || st->state == 'X') && st->threads > 1;
+}
+
+uint32_t procread_alive_tid(const char *proc, uint32_t pid)
+{
+    struct procread_stat st;
+    const struct dirent *de;
+    uint32_t found = pid;
+    char dir[64];
+    struct buf b;
+    DIR *d;
+
+    pid_dir(dir, proc, pid);
+    buf_init(&b, 65536);
+    if (read_stat(dir, &b, &st, NULL) == 0 && leader_dead(&st)) {
+        (void)snprintf(dir, sizeof dir, "%.40s/%u/task", proc, pid);
+        d = opendir(dir);
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): a directory stream of our own
+        while (d && found == pid && (de = readdir(d))) {
+            uint64_t tid;
+
+            if (!str_u64(str_c(de->d_name), &tid) || tid == pid || tid > INT32_MAX)
+                continue;
+            pid_dir(dir, proc, (uint32_t)tid);
+            if (read_stat(dir, &b, &st, NULL) == 0 && st.state != 'Z' && st.state != 'X')
+                found = (uint32_t)tid;
+        }
+        if (d)
+            closedir(d);
+    }
+    buf_deinit(&b);
+    return found;
+}
+
 int procread_identity(const char *proc, uint32_t pid, struct procread_identity *ret,
                       struct err *err)
 {
@@ -186,6 +223,7 @@ int procread_identity(const char *proc, uint32_t pid, struct procread_identity *
         goto out;
     id.start_ticks = st.start_ticks;
     id.threads = st.threads;
+    id.leader_dead = leader_dead(&st);
     id.kthread = st.flags & PROCREAD_PF_KTHREAD;
     id.pid = pid;
     buf_reset(&b);
@@ -289,6 +327,8 @@ int procread_facts(const char *proc, uint32_t pid, const struct procread_opts *o
         goto out;
     f.kthread = st.flags & PROCREAD_PF_KTHREAD;
     f.comm = arena_str(a, st.comm);
+    if (leader_dead(&st))
+        pid_dir(dir, proc, procread_alive_tid(proc, pid));
     read_exe(dir, &b, a, &f);
     if (!f.kthread)
         read_env(dir, opts->want, &b, a, &f);

@@ -69,10 +69,15 @@ struct procread_opts {
 [[nodiscard]] int procread_facts(const char *proc, uint32_t pid, const struct procread_opts *opts,
                                  struct arena *a, struct procread_facts *ret, struct err *err);
 
+/* By which number the files of a process are to be read: pid, or while its first thread is dead and
+ * others live, the id of one of them (files of the dead one are empty). */
+uint32_t procread_alive_tid(const char *proc, uint32_t pid);
+
 /* Who it is. pidns: inode of its pid namespace; pid: as seen in it. errors as above */
 struct procread_identity {
     uint64_t pidns, pid, start_ticks, threads;
     bool kthread;
+    bool leader_dead; /* its first thread is gone, others live */
 };
 [[nodiscard]] int procread_identity(const char *proc, uint32_t pid, struct procread_identity *ret,
                                     struct err *err);

@@ -262,6 +262,8 @@ void source_user_account(struct source_user *s, real_ns t1, struct source_accoun
         .ring_full = {s->lost_n, (int64_t)(s->lost_n * s->period_ns)},
         .missed = {s->turns_missed, 0},
         .pause_ns = s->pause_ns,
+        .why = source_user_why(s),
+        .scaled = s->kind == SOURCE_USER_STOPS,
         .identity_ok = true,
     };
     memcpy(ret->stop, s->stop, sizeof ret->stop);

@@ -492,11 +492,21 @@ static void making_deinit(struct making *k)
     free(k->steps.v);
 }
 
+/* Where its observations are from: the windows of a batch have one source. */
+static const char *source_of(const struct making *k)
+{
+    const char *own = k->job->n_window ? k->job->window[0]->account.source : NULL;
+
+    if (own)
+        return own;
+    return k->m->conf.source ? k->m->conf.source : "agent";
+}
+
 static struct batch_labels batch_label(struct making *k)
 {
     const struct batchmake_conf *c = &k->m->conf;
     struct label l[LABELS_MAX] = {{STR("host"), str_c(k->m->hostname)},
-                                  {STR("source"), str_c(c->source ? c->source : "agent")}};
+                                  {STR("source"), str_c(source_of(k))}};
     struct str list = c->labels;
     struct labels_counts counts = {}; /* they were checked at the start */
     struct label item;

@@ -39,9 +39,10 @@ struct source_account {
     } missed, missed_idle, ring_full;
     /* source_user.h: CPU time that its ticks cannot see, and how long the targets were stopped */
     uint64_t kernel_hidden, counter_ns, pause_ns;
-    const char *why; /* what this source cannot see, for people; static, NULL: nothing to say */
-    bool scaled;     /* weights are measured, not ticks times the period */
-    bool identity_ok;        /* I1 and I2 of account.h exact on every CPU */
+    const char *source; /* label source of its series; static, NULL: as the batch says */
+    const char *why;    /* what this source cannot see, for people; static, NULL: nothing to say */
+    bool scaled;        /* weights are measured, not ticks times the period */
+    bool identity_ok;   /* I1 and I2 of account.h exact on every CPU */
     char identity_text[160]; /* both sides, where it is not */
     uint64_t stop[16];       /* records by enum sa_stop */
     uint64_t bpf_ns;

@@ -262,6 +262,7 @@ void source_user_account(struct source_user *s, real_ns t1, struct source_accoun
         .ring_full = {s->lost_n, (int64_t)(s->lost_n * s->period_ns)},
         .missed = {s->turns_missed, 0},
         .pause_ns = s->pause_ns,
+        .source = "user",
         .why = source_user_why(s),
         .scaled = s->kind == SOURCE_USER_STOPS,
         .identity_ok = true,
@@ -294,7 +295,9 @@ static int open_kind(struct source_user *s, const struct source_user_opts *o, st
     if (s->kind == SOURCE_USER_STOPS)
         thread_stop_prepare();
     TRY(unwind_native_open(&s->unwind, &to, err));
-    user_publish(s);
+    /* all that are known: another source may have taken note of their changes before */
+    for (struct proc *p = proc_next(s->procs, NULL); p; p = proc_next(s->procs, p))
+        (void)tables_publish(unwind_native_tables(s->unwind), p, NULL);
     return s->kind == SOURCE_USER_PERF ? user_perf_open(s, o, err) : user_stops_open(s, o, err);
 }
 

@@ -7,37 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/str.h"
+#include "cli/local.h"
 
-#define PATH_BYTES 4096
-#define TROUBLE    125
-
-/* Beside this program, or where the build leaves it; else its plain name, for execvp(3). */
-static void find(char ret[static PATH_BYTES])
-{
-    static const char *const in[] = {"", "../agent/"};
-    char self[PATH_BYTES - 64];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    size_t dir;
-
-    self[n < 0 ? 0 : n] = '\0';
-    dir = str_rfind(str_c(self), '/') + 1; /* SIZE_MAX + 1: 0 */
-    self[dir] = '\0';
-    for (size_t i = 0; dir && i < sizeof in / sizeof *in; i++) {
-        (void)snprintf(ret, PATH_BYTES, "%s%sstrata-agent", self, in[i]);
-        if (access(ret, X_OK) == 0)
-            return;
-    }
-    (void)snprintf(ret, PATH_BYTES, "strata-agent");
-}
+#define TROUBLE 125
 
 int agent_exec(const char *verb, int argc, char **argv)
 {
-    char program[PATH_BYTES];
+    char program[PROGRAM_PATH];
     const char **args = calloc((size_t)argc + 2, sizeof *args);
     int e = ENOMEM;
 
-    find(program);
+    program_find("strata-agent", program);
     if (args) {
         args[0] = "strata-agent";
         args[1] = verb;

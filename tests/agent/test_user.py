@@ -157,6 +157,7 @@ class User(unittest.TestCase):
         self.assertEqual(r.code, 0, r.err)
         self.assertRegex(r.out, r"(?m)^perf: perf_event_open: .*seccomp")
         self.assertEqual(r.total["kind"], "stops")
+        self.assertGreater(r.total["end"], 0.5 * r.total["samples"])
         r = Run(mixed, before=[refuse, "perf_event_open", "ptrace", "--"])
         self.assertEqual(r.code, 125)
         self.assertRegex(r.out, r"(?m)^perf: perf_event_open: .*seccomp")
@@ -168,6 +169,38 @@ class User(unittest.TestCase):
             r = Run(["-s", "1", "-p", os.getpid()])
             self.assertEqual(r.code, 125)
             self.assertIn("belongs to user 0", r.err)
+
+    def record(self, *refused):
+        """strata record, as the same user; its folded stacks."""
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o777)
+            path = os.path.join(d, "out.folded")
+            before = [agent_lib.tool("refuse"), *refused, "--"] if refused else []
+            r = subprocess.run([*before, *NOBODY, os.environ["STRATA"], "record", "--no-server", "-o",
+                                path, "--", agent_lib.tool("mixed"), "0.5", "10", "0", "0"],
+                               capture_output=True, text=True, timeout=90, env={**os.environ, "HOME": d})
+            return r, agent_lib.read(path)
+
+    def test_strata_record(self):
+        if "STRATA" not in os.environ:
+            self.skipTest("STRATA is not set")
+        if not NOBODY:
+            self.skipTest("needs setpriv: an ordinary user without the rights of this one")
+        perf = ["perf_event_open"]
+        for refused, says in (([], "kernel_hidden"), (perf, "stopped for a moment")):
+            if not refused and paranoid() > 2:
+                continue
+            r, folded = self.record(*refused)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertRegex(r.stderr, f"source +user: .*{says}")
+            total = sum(int(x.rsplit(" ", 1)[1]) for x in folded.splitlines())
+            chain = sum(int(x.rsplit(" ", 1)[1]) for x in folded.splitlines()
+                        if re.search(r"main;rounds;(user|system)_part", x))
+            self.assertGreater(chain, 0.6 * total, folded)
+        r, folded = self.record("perf_event_open", "ptrace")
+        self.assertEqual((r.returncode, folded), (125, ""))
+        for row in ("cap_bpf +impossible", "user: perf +impossible", "user: ptrace +impossible"):
+            self.assertRegex(r.stderr, row)
 
     def test_no_bpf(self):
         if not shutil.which("strace"):

@@ -387,6 +387,43 @@ static void identity_and_period(void **state)
 }
 
 /* Nothing ran: covered and zero, which is data. */
+/* Of a source without privileges: what it is, what it cannot see, what that cost. */
+static void user_source(void **state)
+{
+    const uint64_t word = SA_W_RAW | 0x1000;
+    struct batchmake_job job = {.n_window = 1};
+    struct stackagg_window *w;
+    const struct batch_stream *st;
+    bool found = false;
+
+    (void)state;
+    add(&app, SA_S_END, &word, 0, 1, T0);
+    w = window(0, 1);
+    w->account.source = "user";
+    w->account.why = "user: no kernel stacks";
+    w->account.scaled = true;
+    w->account.kernel_hidden = 12345;
+    job.window = &w;
+    make(&job, 1);
+    st = &decoded.stream[0];
+    assert_str(decoded.str[st->state_why], STR("user: no kernel stacks"));
+    assert_int_equal(st->basis, BASIS_SCALED);
+    for (uint32_t i = 0; i < st->n_lost; i++) {
+        if (!str_eq(decoded.str[st->lost[i].why], STR("kernel_hidden")))
+            continue;
+        found = true;
+        assert_int_equal(st->lost[i].weight, 12345);
+        assert_int_equal(st->lost[i].n, BATCH_UNKNOWN);
+    }
+    assert_true(found);
+    found = false;
+    for (uint32_t i = 0; i < decoded.label.n; i++)
+        found |= str_eq(decoded.str[decoded.label.pair[2 * i]], STR("source")) &&
+                 str_eq(decoded.str[decoded.label.pair[2 * i + 1]], STR("user"));
+    assert_true(found);
+    stackagg_window_free(w);
+}
+
 static void idle(void **state)
 {
     struct stackagg_window *w[1];
@@ -411,7 +448,8 @@ int main(void)
                                        T(dropped),
                                        T(idle),
                                        T(labels_and_targets),
-                                       T(identity_and_period)};
+                                       T(identity_and_period),
+                                       T(user_source)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,23 +151,37 @@ def end(name="step", number=None):
         _call(_END, name, number, None)
 
 
-class step:
-    """with strata.step("train", number=None, phase="warm"): one step."""
-
+class _Step:
     __slots__ = ("name", "number", "attributes")
 
-    def __init__(self, name="step", number=None, **attributes):
+    def __init__(self, name, number, attributes):
         self.name, self.number, self.attributes = name, number, attributes
 
     def __enter__(self):
-        if _semaphore.value or _server is not None:
-            _call(_BEGIN, self.name, self.number, self.attributes)
+        _call(_BEGIN, self.name, self.number, self.attributes)
         return self
 
     def __exit__(self, *_):
-        if _semaphore.value or _server is not None:
-            _call(_END, self.name, self.number, None)
+        _call(_END, self.name, self.number, None)
         return False
+
+
+class _Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+_NOTHING = _Nothing()
+
+
+def step(name="step", number=None, **attributes):
+    """with strata.step("train", number=None, phase="warm"): one step."""
+    if _semaphore.value or _server is not None:
+        return _Step(name, number, attributes)
+    return _NOTHING
 
 
 def stats():

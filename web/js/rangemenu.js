@@ -65,7 +65,7 @@ export function createRangeMenu(el, on) {
           ? html`<button class="button ghost toggle" type="button" aria-pressed=${live.follow} title="New data replace the picture even under the pointer" @click=${on.follow}>Follow</button>`
           : nothing}${live.waiting ? html`<button class="button small" type="button" @click=${on.refresh}>New data (r)</button>` : nothing}${
           error ? html`<p class="field-error" id="range-error" role="alert">${icon('warn')}<bdi>${show(error)}</bdi></p>` : nothing
-        }`,
+        }${live.on && live.trouble ? html`<p class="field-error live-trouble" role="status">${icon('warn')}<bdi>${show(live.trouble)}</bdi></p>` : nothing}`,
       el,
     );
   }

@@ -42,7 +42,7 @@ const ALLOWED = /** @type {Record<string, string[]>} */ ({
   key: ['fn', 'line', 'file', 'bin'],
   invert: ['', '1'],
   agg: ['', 'now'],
-  more: ['', 'quality', 'steps'],
+  more: ['', 'quality', 'steps', 'series'],
   order: ['a', 'b', 'delta'],
 });
 const HASH = /^[0-9a-f]{16}$/;

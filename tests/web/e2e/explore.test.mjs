@@ -384,7 +384,7 @@ test('search by regular expression is the server’s; its refusal stands at the 
 
 test('chart: gap and loss are said, dragging selects a range, a click outside lets it go, keys too', async () => {
   await explore('', async (page) => {
-    assert.match(await text(page, '.chart-head'), /^cpu cores per 15 s not covered lost steps train events mean 3[\d.]+ cores$/);
+    assert.match(await text(page, '.chart-head'), /^cpu cores per 15 s not covered lost steps train events mean 3[\d.]+ cores as table$/);
     const box = await page.locator('.u-over').boundingBox();
     const at = (f) => box.x + box.width * f;
     await page.mouse.move(at(0.32), box.y + 30);
@@ -649,7 +649,7 @@ const HOSTILE = [
   '</style><script>window.__pwn=1</script>',
   '__proto__',
   'constructor',
-  'x'.repeat(5000),
+  'x'.repeat(10_000),
   '日本語の関数',
   '🤖🔥',
   '%00%3Cscript%3E',
@@ -774,6 +774,7 @@ test('axe finds nothing, in every state and both themes', async () => {
     compare: [`?view=compare&${B}`, null],
     quality: ['?more=quality', (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length === 4)],
     steps: ['?more=steps&lane=rank&step=train:430-430', (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length >= 3)],
+    series: ['?more=series&by=thread', (page) => page.waitForFunction(() => document.querySelector('.series-table'))],
     by: ['?by=thread&view=both', null],
     binaries: ['?color=binary&invert=1', null],
     self: ['?color=self&view=both', null],

@@ -96,6 +96,115 @@ test('steps and events: on the axis and as tables, one selects what is shown, by
   }, { expect: [/status of 503/] });
 });
 
+test('the chart: covered and zero, lost and not covered are three drawings; as a table it says the same', async () => {
+  server.state.say.set('/timeseries', (p) => {
+    const a = answers.timeseries(server.treeOf('3k'), new URLSearchParams([...p].filter(([k]) => k !== 'points')));
+    const k = Math.floor(a.n / 4),
+      part = (i) => Math.floor(i / k);
+    const c = a.series[0];
+    const at = (i, list) => list[Math.min(3, part(i))];
+    c.value = c.value.map((_, i) => at(i, [0, 3e10, null, 6e10]));
+    c.samples = c.value.map((v) => (v === null ? null : v / 1e7));
+    c.covered = c.value.map((v) => (v === null ? 0 : a.bucket_ns - 0));
+    c.lost = c.value.map((_, i) => at(i, [0, 3e10, 0, 0]));
+    c.total = String(c.value.reduce((x, y) => x + (y ?? 0), 0));
+    return a;
+  });
+  await explore('', async (page) => {
+    const looks = await page.evaluate(() => {
+      const u = document.querySelector('.chart-canvas canvas'),
+        over = document.querySelector('.u-over').getBoundingClientRect(),
+        box = u.getBoundingClientRect(),
+        g = u.getContext('2d'),
+        k = u.width / box.width;
+      /* a column of each quarter, its middle 30 px: how many colours, and whether there is a ribbon below */
+      return [0, 1, 2, 3].map((q) => {
+        const x = Math.round((over.left - box.left + over.width * (q / 4 + 0.125)) * k);
+        const of = (y, h) => { const d = g.getImageData(x, y, 24, h).data, set = new Set(); for (let i = 0; i < d.length; i += 4) set.add(d.slice(i, i + 4).join()); return [...set].sort(); };
+        return JSON.stringify([of(Math.round((over.top - box.top + 6) * k), Math.round((over.height - 10) * k)), of(Math.round((over.bottom - box.top + 1) * k), Math.round(4 * k))]);
+      });
+    });
+    assert.equal(new Set(looks).size, 4, looks.join('\n'));
+    await page.locator('.chart-table').click();
+    await page.waitForFunction(() => document.querySelectorAll('.series-table tbody tr').length === 60);
+    const rows = async () => (await page.locator('.series-table tbody tr').allInnerTexts()).map((t) => t.replaceAll('\u202f', ' ').replace(/\s+/g, ' '));
+    assert.match((await rows())[0], /^2026-11-29 13:00:00 0\.?0* cores 0 core-s 0 100 % none$/);
+    await page.locator('button', { hasText: 'Later' }).click();
+    assert.match((await rows())[30], / cores .* 50\.0 %$/, 'half of what was due was lost');
+    await page.locator('button', { hasText: 'Later' }).click();
+    assert.match((await rows())[30], / not covered no data unknown 0 % none$/);
+  });
+});
+
+test('one million nodes: what is asked, answered, visited and drawn stays small', async () => {
+  server.state.size = '1m';
+  await explore('', async (page) => {
+    const c = await page.evaluate(() => ({ ...window.strataCounters, dom: document.querySelectorAll('*').length }));
+    const rows = Math.ceil(1080 / 18);
+    assert.ok(c.nodes > 5000 && c.nodes <= 20_000, `${c.nodes} nodes`);
+    assert.ok(c.visited <= c.nodes && c.rects <= c.visited && c.rects <= 1920 * rows);
+    assert.ok(c.fills <= 48, `${c.fills} fills`);
+    assert.ok(c.dom <= 4000, `${c.dom} elements`);
+    const bytes = await page.evaluate(() => performance.getEntriesByType('resource').find((e) => e.name.includes('/flamegraph')).decodedBodySize);
+    assert.ok(bytes <= 0.8e6, `${bytes} bytes`);
+    assert.ok(server.state.log.length <= 8, server.state.log.map((l) => l.path).join(' '));
+    const n = server.state.log.length;
+    const at = await place(page, 'train_step');
+    await page.mouse.click(at.x, at.y);
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('z'));
+    await settled(page);
+    assert.ok(server.state.log.length - n <= 1, 'a zoom is one question');
+    assert.equal(await page.evaluate(() => window.strataCounters.draws < 60), true);
+  }, { width: 1920, height: 1080 });
+});
+
+test('filter, search and zoom in any order: the whole stays the whole', async () => {
+  const all = server.treeOf('3k').total[0];
+  const acts = {
+    filter: async (page) => { await page.locator('#filters .chip.add').click(); await page.locator('#filter-text').fill('keep:train_epoch'); await page.keyboard.press('Enter'); await page.waitForFunction(() => document.querySelector('.shown')); },
+    search: async (page) => { await page.locator('#search-input').fill('gelu'); await page.waitForFunction(() => / of total/.test(document.querySelector('#search-result')?.textContent ?? '')); },
+    zoom: async (page) => { const at = await place(page, 'train_step'); await page.mouse.click(at.x, at.y); await page.waitForFunction(() => new URLSearchParams(location.search).has('z')); },
+  };
+  const ends = [];
+  for (const order of [['filter', 'search', 'zoom'], ['zoom', 'filter', 'search'], ['search', 'zoom', 'filter']]) {
+    await explore('', async (page) => {
+      for (const a of order) {
+        await acts[a](page);
+        await settled(page);
+        await page.waitForFunction(() => !document.body.dataset.state);
+      }
+      const exact = await page.evaluate(() => { const g = window.strataGraph; return g.tree.total[g.root]; });
+      ends.push(`${exact} ${await text(page, '#search-result')} ${await text(page, '.shown')}`);
+      assert.match(await text(page, '.shown'), /of 3\.90 core-h$/);
+      assert.ok(exact < all);
+    });
+  }
+  assert.equal(new Set(ends).size, 1, ends.join('\n'));
+});
+
+test('live: nothing is asked in a hidden tab; a server that goes and comes is said, the picture stays', async () => {
+  await explore('', async (page) => {
+    await page.mouse.move(5, 5);
+    const hide = (hidden) => page.evaluate((h) => { Object.defineProperty(document, 'hidden', { configurable: true, value: h }); document.dispatchEvent(new Event('visibilitychange')); }, hidden);
+    await page.locator('button', { hasText: 'Live' }).click();
+    await page.mouse.move(5, 5);
+    await hide(true);
+    server.state.log.length = 0;
+    await page.waitForTimeout(6000);
+    assert.equal(server.state.log.length, 0);
+    server.state.gone = true;
+    await hide(false);
+    await page.waitForFunction(() => document.querySelector('.live-trouble'), null, { timeout: 8000 });
+    assert.match(await text(page, '.live-trouble'), /cannot be reached.*Next try in 10 s/);
+    assert.match(await text(page, '#crumbs'), /3\.90 core-h/, 'the picture stays');
+    assert.equal(await page.evaluate(() => document.body.dataset.state ?? ''), '');
+    server.state.gone = false;
+    await page.waitForFunction(() => !document.querySelector('.live-trouble'), null, { timeout: 14_000 });
+    await page.locator('button', { hasText: 'Follow' }).click();
+    assert.equal(await page.locator('button', { hasText: 'Follow' }).getAttribute('aria-pressed'), 'true');
+  }, { expect: [/ERR_/] });
+});
+
 test('by: levels in the graph, lines of the chart, columns of the table; the rest has a name', async () => {
   await explore('?view=both', async (page) => {
     await page.locator('.option-by select').selectOption('thread');

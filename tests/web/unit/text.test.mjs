@@ -155,7 +155,7 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       norm: pick('', 'step', 'second', 'share', 'none'),
       order: pick('a', 'b', 'delta'),
       lane: text(),
-      more: pick('', 'quality', 'steps'),
+      more: pick('', 'quality', 'steps', 'series'),
       unknown: rnd(4) ? [] : [['at', text()], ['at', text()]],
       notices: [],
     };

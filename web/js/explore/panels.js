@@ -75,16 +75,18 @@ export function createPanels(on) {
   }
 
   const more = lazyPanel($('more'), async () => {
-    const [q, s] = await Promise.all([import('../later/coverage.js'), import('../later/steps.js')]);
+    const [q, s, t] = await Promise.all([import('../later/coverage.js'), import('../later/steps.js'), import('../later/seriestable.js')]);
+    const close = () => store.set({ more: '' }, true);
     return {
-      quality: q.createCoverage($('more'), { question: on.selection, flame: on.flame, utc: () => prefs.get().utc, close: () => store.set({ more: '' }, true) }),
+      series: t.createSeriesTable($('more'), { series: () => on.time.series, utc: () => prefs.get().utc, close }),
+      quality: q.createCoverage($('more'), { question: on.selection, flame: on.flame, utc: () => prefs.get().utc, close }),
       steps: s.createSteps($('more'), {
         marks: () => on.time.marks,
         utc: () => prefs.get().utc,
         step: () => store.get().step,
         lane: () => store.get().lane,
         set: (patch) => store.set(patch, true),
-        close: () => store.set({ more: '' }, true),
+        close,
       }),
     };
   });
@@ -98,7 +100,7 @@ export function createPanels(on) {
       const { more: which } = store.get();
       $('more').hidden = which === '';
       if (which === 'quality') more.want((p) => p.quality.show());
-      else if (which === 'steps') more.want((p) => p.steps.show());
+      else if (which) more.want((p) => p[which === 'steps' ? 'steps' : 'series'].show());
     },
     showSandwich() {
       const s = store.get();

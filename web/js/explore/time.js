@@ -20,10 +20,12 @@ const LINES = 5; // groups of a chart, all others together beside them
  * @param {object} on
  * @param {() => {from:string, to:string}|null} on.fixed  the range as the server resolved it
  * @param {(m: Marks) => void} on.marks  steps and events have come
+ * @param {() => void} on.series  the chart has other data
  * @param {(name: string, number: string) => void} on.step  a step was picked on the axis
  */
 export function createTime(on) {
   const slots = { series: api.slot(), marks: api.slot() };
+  /** @type {api.Series|null} */ let series = null;
   /** @type {Marks} */ let marks = { steps: null, events: [], trouble: '' };
   /** the range that the chart's window came from, to go back to it */
   /** @type {{from:string, to:string}|null} */ let wide = null;
@@ -38,6 +40,7 @@ export function createTime(on) {
       store.set({ from: rel && wide ? wide.from : toSpec(a), to: rel ? 'now' : toSpec(b) }, true);
     },
     onStep: on.step,
+    onTable: () => store.set({ more: store.get().more === 'series' ? '' : 'series' }, true),
   });
 
   /** The URL's range in milliseconds. @returns {[number, number]} */
@@ -78,15 +81,17 @@ export function createTime(on) {
     const range = relative ? { from: s.from, to: s.to } : { from: toSpec(win[0]), to: toSpec(Math.min(win[1], Math.max(r[1], Date.now()))) };
     loadMarks(range);
     try {
-      const series = await slots.series.run((signal) =>
+      series = await slots.series.run((signal) =>
         api.timeseries({ q: s.q, f: s.f, ...range, points: POINTS, ...(s.by && { by: s.by, groups: LINES }) }, signal),
       );
       chart.setData(series.n ? series : null, relative && series.n && Number.isFinite(series.to) ? [series.from, series.to] : win, 'no data');
     } catch (e) {
       if (/** @type {Error} */ (e).name === 'AbortError') return;
+      series = null;
       chart.setData(null, win, 'no data');
     }
     setRange();
+    on.series();
   }
   /** @param {{from:string, to:string}} range */
   async function loadMarks(range) {
@@ -116,6 +121,9 @@ export function createTime(on) {
     rangeMs,
     rangesMs,
     show,
+    get series() {
+      return series;
+    },
     get marks() {
       return marks;
     },

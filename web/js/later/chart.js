@@ -32,7 +32,7 @@ const TICKS = [1, 2, 5, 10, 15, 30]
   .concat([1, 2, 3, 4, 6, 8, 12].map((x) => x * HOUR))
   .concat([1, 2, 3, 7, 14, 28, 60, 120, 240, 365].map((x) => x * DAY));
 
-/** @param {{onRange: (a: number, b: number) => void, onOther: (a: number, b: number) => void, onClear: () => void, onStep: (name: string, number: string) => void}} on milliseconds; other: a second range, A beside B */
+/** @param {{onRange: (a: number, b: number) => void, onOther: (a: number, b: number) => void, onClear: () => void, onStep: (name: string, number: string) => void, onTable: () => void}} on milliseconds; other: a second range, A beside B */
 export function createChart(on) {
   const el = document.createElement('figure');
   el.className = 'chart';
@@ -356,7 +356,7 @@ export function createChart(on) {
         d ? html`<span class="chart-unit">per ${span(d.bucket)}</span>` : nothing
       }${gaps ? html`<span class="chart-key">not covered</span>` : nothing}${
         losses ? html`<span class="chart-key lost">lost</span>` : nothing
-      }${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span>`,
+      }${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span><button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>`,
       head,
     );
     render(

@@ -133,6 +133,9 @@ export function start() {
       if (store.get().more === 'steps') panels.showMore();
       if (store.get().view === 'compare' && store.get().norm === 'step') panels.showCompare();
     },
+    series() {
+      if (store.get().more === 'series') panels.showMore();
+    },
     step: (name, number) => store.set({ step: `${name}:${number}`, z: '', sel: '' }, true),
   });
   const { chart } = time;

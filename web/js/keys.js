@@ -28,6 +28,7 @@ const NAMES = /** @type {Record<string, string>} */ ({
   ArrowLeft: '←',
   ArrowRight: '→',
   Escape: 'Esc',
+  ContextMenu: 'Menu',
 });
 
 /** @param {Binding[]} bindings */

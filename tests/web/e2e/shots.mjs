@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * Pictures for a person to look at: node tests/web/e2e/shots.mjs [OUT [NAMES]]   (default docs/img)
- * Those of the documentation, and with OUT given every other state in both themes beside them.
+ * Those of the documentation and sheets of every state in both themes and three widths; with OUT given
+ * each state in its full size.
  */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -124,8 +125,9 @@ const MORE = {
 const server = await serve(),
   browser = await launch();
 const error = () => server.error(422, { code: 'query_too_expensive', setting: 'query.memory', limit: 268435456, actual: 402653184, message: 'The query needs more than 256 MiB: 41,207 series match.' });
-const shots = all ? { ...DOCS, ...MORE, 'error-light': ['light', Q, null, error], 'error-dark': ['dark', Q, null, error] } : DOCS;
-for (const [name, [scheme, query, act, reply, [width, height] = [1440, 900]]] of Object.entries(shots).filter(([n]) => only.test(n))) {
+
+/** One picture. @returns {Promise<Buffer>} */
+async function shoot([scheme, query, act, reply, [width, height] = [1440, 900]], options = {}) {
   server.reset();
   if (reply === gone) server.state.gone = true;
   else if (reply) server.state.say.set('/flamegraph', reply);
@@ -135,8 +137,52 @@ for (const [name, [scheme, query, act, reply, [width, height] = [1440, 900]]] of
   await p.page.waitForTimeout(700);
   await act?.(p.page);
   await p.page.waitForTimeout(200);
-  await p.page.screenshot({ path: `${out}/${name}.png` });
+  const png = await p.page.screenshot(options);
   await p.close();
+  return png;
+}
+
+/** Every state once: what stands on the sheets. name: [query, act, reply] */
+const STATES = {
+  'flame graph': [Q], 'zoomed, pointed at': [Q, zoomed], 'search': [`${Q}&s=cuda`], 'filters': [`${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
+  'graph and table': [`${Q}&view=both`], 'table, shares of patterns': [`${Q}&view=table&any=cuda&any=bin%3D%2Flibtorch%2F&any=gelu`], 'lines': [`${Q}&view=table&key=line`], 'by thread': [`${Q}&by=thread&view=both`],
+  'sandwich': [`${Q}&view=sandwich&fn=forward`], 'compare': [`${Q}&view=compare${RANGE}`], 'compare selectors, per step': [`${Q}&view=compare&norm=step&a_q=cpu%7Bservice%21%3D%22rl-42%22%7D${RANGE}`], 'coverage and loss': [`${Q}&more=quality`],
+  'steps and events': [`${Q}&more=steps&lane=rank&step=train:430-430`], 'chart as table': [`${Q}&more=series`], 'colours by binary': [`${Q}&color=binary`], 'colours by self, inverted': [`${Q}&color=self&invert=1`],
+  'completion': [Q, complete], 'selector error': ['?q=cpu%7Bhost%3Dgpu%7D'], 'range': [Q + RANGE, click('#range-button')], 'menu of a frame': [Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
+  'export': [Q, click('#options .menu-anchor .button')], 'help': [Q, (page) => page.keyboard.press('?')], 'slow': [Q, slow], 'few samples': [Q, null, few],
+  'never ingested': ['', null, () => answers.empty('never_ingested')], 'no agent then': ['', null, () => answers.empty('no_agent_in_range')], 'no match': [Q.replace('1%5B', '0%5B'), null, noMatch], 'type absent': ['', null, () => answers.empty('type_absent')],
+  'filtered out': [`${Q}&f=keep%3Anothing`], 'expired': ['', null, () => answers.empty('expired')], 'future': ['', null, () => answers.empty('future')], 'covered and zero': ['', null, () => answers.empty('zero')],
+  'no such step': [`${Q}&step=x`, null, () => answers.empty('no_steps')], 'server gone': [Q, null, gone], 'too expensive': [Q, null, error], 'part of the shards': [Q, null, (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, shards: { asked: 9, read: 7, unreadable: 2 }, warnings: ['unreadable: two shards of gpu-12'] } }; }],
+};
+const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'completion', 'never ingested', 'too expensive', 'help'];
+const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'compare'];
+
+/** Pictures beside each other, each with its name, made small. @param {[string, Buffer][]} list */
+async function sheet(file, list, columns, wide, scheme) {
+  const context = await browser.newContext({ viewport: { width: columns * (wide + 12) + 12, height: 600 }, colorScheme: scheme });
+  const page = await context.newPage();
+  await page.setContent(`<style>body{margin:12px;background:${scheme === 'dark' ? '#000' : '#ccc'};color:${scheme === 'dark' ? '#ddd' : '#222'};font:12px sans-serif;display:grid;grid-template-columns:repeat(${columns},${wide}px);gap:12px}figure{margin:0}img{width:${wide}px;display:block}figcaption{padding:0 0 3px}</style>${list.map(([n, b]) => `<figure><figcaption>${n}</figcaption><img src="data:image/png;base64,${b.toString('base64')}"></figure>`).join('')}`);
+  await page.waitForTimeout(500);
+  await page.screenshot({ path: `${out}/${file}.png`, fullPage: true });
+  await context.close();
+}
+
+const shots = all ? { ...DOCS, ...MORE, 'error-light': ['light', Q, null, error], 'error-dark': ['dark', Q, null, error] } : DOCS;
+for (const [name, shot] of Object.entries(shots).filter(([n]) => only.test(n))) await shoot(shot, { path: `${out}/${name}.png` });
+for (const scheme of ['light', 'dark']) {
+  for (const [file, names, size, columns, wide] of [
+    [`states-${scheme}`, Object.keys(STATES), [1280, 800], 4, 360],
+    [`states-390-${scheme}`, NARROW, [390, 844], 6, 220],
+    [`states-2560-${scheme}`, WIDE, [2560, 1440], 2, 720],
+  ]) {
+    if (all && !only.test(file)) continue;
+    /** @type {[string, Buffer][]} */ const list = [];
+    for (const n of names) {
+      const [query, act, reply] = STATES[n];
+      list.push([n, await shoot([scheme, query, act ?? null, reply ?? null, size])]);
+    }
+    await sheet(file, list, columns, wide, scheme);
+  }
 }
 await browser.close();
 await server.close();

@@ -51,7 +51,7 @@ export function createFilterBar(el, on) {
       remove(i);
     };
     return html`<span class="chip filter" title=${took || nothing}
-      ><button class="chip-edit" type="button" title="Edit" aria-label="Edit the filter ${WORDS[p.verb]} ${show(p.pattern)}" @click=${() => edit(i)}><span class="chip-name">${WORDS[p.verb]}${p.scope ? ` ${p.scope}` : ''}</span><bdi class="chip-value">${show(p.pattern)}</bdi></button
+      ><button class="chip-edit" type="button" title="Edit" @click=${() => edit(i)}><span class="chip-name">${WORDS[p.verb]}${p.scope ? ` ${p.scope}` : ''}</span><bdi class="chip-value">${show(p.pattern)}</bdi></button
       ><button class="chip-x" type="button" aria-label="Remove the filter ${WORDS[p.verb]} ${show(p.pattern)}${took ? `, ${took}` : ''}" @click=${() => remove(i)} @keydown=${key}>${icon('close')}</button></span
     >`;
   }

@@ -328,7 +328,7 @@ static void scan_one(struct spool_disk *d, const char *name,
                      void (*fn)(void *ctx, struct spool_disk_head *head, bool whole), void *ctx,
                      struct spool_disk_found *ret)
 {
-    struct spool_disk_head h;
+    struct spool_disk_head h = {};
     char must_be[NAME_CAP];
     uint64_t size = 0;
     struct buf b;
@@ -417,7 +417,7 @@ int spool_disk_write_untold(struct spool_disk *d, const struct batchmake_dropped
 int spool_disk_read_untold(struct spool_disk *d, struct batchmake_dropped *ret, uint32_t max,
                            uint32_t *ret_n, struct err *err)
 {
-    struct spool_disk_head h;
+    struct spool_disk_head h = {};
     struct buf b;
     int r;
 
@@ -429,7 +429,8 @@ int spool_disk_read_untold(struct spool_disk *d, struct batchmake_dropped *ret, 
     if (r < 0)
         return err_set(err, r, "spool: %s: %s", UNTOLD, strerrordesc_np(-r));
     *ret_n = h.n_lost < max ? h.n_lost : max;
-    memcpy(ret, h.lost, *ret_n * sizeof *ret);
+    for (uint32_t i = 0; i < *ret_n; i++)
+        ret[i] = h.lost[i];
     free(h.lost);
     return 0;
 }
@@ -439,7 +440,7 @@ int spool_disk_read_untold(struct spool_disk *d, struct batchmake_dropped *ret, 
 int spool_disk_open(struct spool_disk **ret, const char *dir, struct err *err)
 {
     struct spool_disk *d = xcalloc(1, sizeof *d);
-    struct stat st;
+    struct stat st = {};
     int r = 0;
 
     d->dir = d->lock = -1;

@@ -31,6 +31,16 @@ static const struct proc app = {.tgid = 50,
                                 .key = {.pidns = 1, .pid = 5, .start = {5}}};
 static const uint8_t host[16] = {1};
 
+/* A sanitizer keeps what was freed. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define RSS_COUNTS 0
+#else
+#define RSS_COUNTS 1
+#endif
+
 struct made {
     uint64_t n;
     int64_t weight;
@@ -167,6 +177,7 @@ static void print(struct spool *spool, const struct made *made, uint64_t base, u
     json_object_begin(&j);
     number(&j, "made_n", made->n);
     number(&j, "made_weight", (uint64_t)made->weight);
+    number(&j, "rss_counts", RSS_COUNTS);
     number(&j, "rss_base", base);
     number(&j, "rss_most", most);
     number(&j, "produced", st.produced);

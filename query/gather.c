@@ -220,6 +220,8 @@ static int share_list(struct query_gather *g, struct query_acc *a, const struct 
     struct query_entry *p;
     uint64_t most = 0;
 
+    if (s->n == 0)
+        return 1;
     if (!s->sum.v || s->var || s->count_unknown || !a->fnode || s->n > UINT32_MAX - a->n_entry)
         return 0;
     for (uint32_t i = 0; i < s->n; i++)

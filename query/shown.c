@@ -136,7 +136,7 @@ static uint32_t add_up(struct slim *v, const uint32_t *parent, uint32_t n, int64
 {
     uint32_t picked = 0;
 
-    assert(parent || n <= 1);
+    assert(parent && n > 0);
     for (uint32_t i = n - 1; i > 0; i--) {
         struct slim one = v[i];
 

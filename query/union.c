@@ -68,6 +68,8 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
         if (*slot == 0)
             break;
         if (same_func(&t->fn[*slot], f)) {
+            if (t->fn[*slot].file.n == 0) /* this epoch's dictionary knows more */
+                t->fn[*slot].file = f->file;
             *ret = (uint32_t)*slot;
             return 0;
         }

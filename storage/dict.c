@@ -65,8 +65,12 @@ static uint32_t func_of(struct dict *d, const struct dict_frame *f)
     if (key.scope == NONE)
         return NONE;
     i = table_find(&d->func, h, &key, eq_func);
-    if (i)
+    if (i) {
+        e = TABLE(&d->func, struct dict_func, i);
+        if (f->file && atomic_load_explicit(&e->file, memory_order_relaxed) == 0)
+            atomic_store_explicit(&e->file, f->file, memory_order_release);
         return i;
+    }
     i = table_add(&d->func, d->pool, h);
     if (!i)
         return NONE;

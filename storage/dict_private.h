@@ -37,9 +37,10 @@ struct dict_frame {
 };
 
 struct dict_func {
-    uint8_t kind, mark;   /* mark: enum func_mark bits */
-    uint32_t scope, name; /* texts; they are the function */
-    uint32_t file, bin;   /* texts, of its first frame */
+    uint8_t kind, mark;    /* mark: enum func_mark bits */
+    uint32_t scope, name;  /* texts; they are the function */
+    _Atomic uint32_t file; /* text, of the first frame that has one: lines may become known later */
+    uint32_t bin;          /* text, of its first frame */
     uint64_t key;
 };
 

@@ -527,11 +527,12 @@ int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store
         return 0;
     }
     f = TABLE(&d->func, struct dict_func, func);
-    *ret = (struct store_func){.kind = f->kind,
-                               .scope = dict_str(d, f->scope),
-                               .name = dict_str(d, f->name),
-                               .file = dict_str(d, f->file),
-                               .bin = dict_str(d, f->bin),
-                               .key = f->key};
+    *ret = (struct store_func){
+        .kind = f->kind,
+        .scope = dict_str(d, f->scope),
+        .name = dict_str(d, f->name),
+        .file = dict_str(d, atomic_load_explicit(&f->file, memory_order_acquire)),
+        .bin = dict_str(d, f->bin),
+        .key = f->key};
     return 0;
 }

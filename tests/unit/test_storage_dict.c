@@ -67,6 +67,37 @@ static void test_label_sets(void **state)
     names_deinit(&n);
 }
 
+/* Lines become known after a function was first seen: it then has its file, and the same number. */
+static void test_file_later(void **state)
+{
+    struct pool p;
+    struct dict d;
+    struct dict_frame f = {.kind = FRAME_NATIVE};
+    const struct dict_func *fn;
+    uint32_t bare, lined, func;
+
+    (void)state;
+    begin(&p, &d, 0);
+    f.name = text_id(&d.text, STR("train"));
+    f.bin = text_id(&d.text, STR("/opt/app"));
+    f.addr = 0x1234;
+    bare = dict_frame_of(&d, &f);
+    func = f.func;
+    fn = TABLE(&d.func, struct dict_func, func);
+    assert_int_equal(fn->file, 0);
+    f.file = text_id(&d.text, STR("/src/train.c"));
+    f.line = 17;
+    f.flags = FRAME_INLINED;
+    lined = dict_frame_of(&d, &f);
+    assert_true(lined != bare);
+    assert_int_equal(f.func, func);
+    assert_str(dict_str(&d, fn->file), STR("/src/train.c"));
+    f.file = text_id(&d.text, STR("/src/other.h")); /* the first one stays */
+    (void)dict_frame_of(&d, &f);
+    assert_str(dict_str(&d, fn->file), STR("/src/train.c"));
+    end(&p, &d);
+}
+
 /* A chain of n nodes, all of one function. */
 #define CHAIN 3000u
 
@@ -154,9 +185,8 @@ static void test_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_label_sets),
-        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_label_sets),
+        cmocka_unit_test(test_file_later), cmocka_unit_test(test_deep),
         cmocka_unit_test(test_full),
     };
 

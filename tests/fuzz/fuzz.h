@@ -17,3 +17,6 @@
 
 /* Called by libFuzzer, or by replay.c for each file of a corpus. Always 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* What a target saw, for those that mutate.c feeds too. Optional. */
+void fuzz_report(void);

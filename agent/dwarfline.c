@@ -19,6 +19,13 @@
 
 #define MAX_DEPTH 256 /* blocks and namespaces inside each other */
 #define MAX_TEXT  4096
+#define MAX_SPANS 64
+
+/* The bytes of a debug section, as libdw reads them. */
+struct span {
+    const char *p;
+    size_t n;
+};
 
 struct walk {
     const struct dwarfline_job *job;
@@ -26,6 +33,8 @@ struct walk {
     uint32_t room_frame, room_text;
     Dwarf *dw;
     const Elf_Data *programs; /* .debug_line */
+    struct span span[2 * MAX_SPANS];
+    uint32_t n_span;
     uint64_t steps, max_steps;
     /* of the unit at hand */
     Dwarf_Die cu;
@@ -81,12 +90,12 @@ static uint32_t first_addr(const struct walk *w, uint64_t lo)
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-static struct dwarfline_text keep(struct walk *w, const char *s)
+static struct dwarfline_text keep(struct walk *w, const char *s, size_t len)
 {
     struct dwarfline_arrays *o = w->out;
-    uint32_t n = s ? (uint32_t)strnlen(s, MAX_TEXT + 1) : 0, at = o->text_n;
+    uint32_t n = (uint32_t)len, at = o->text_n;
 
-    if (n == 0 || n > MAX_TEXT || at > UINT32_MAX / 2)
+    if (len == 0 || len > MAX_TEXT || at > UINT32_MAX / 2)
         return (struct dwarfline_text){};
     if (at + n > w->room_text) {
         w->room_text = 2 * (at + n) + 4096;
@@ -95,6 +104,21 @@ static struct dwarfline_text keep(struct walk *w, const char *s)
     memcpy(o->text + at, s, n);
     o->text_n = at + n;
     return (struct dwarfline_text){at, n};
+}
+
+/* A text that stands in a section as it is: libdw does not see whether it ends there. */
+static struct dwarfline_text keep_name(struct walk *w, const char *s)
+{
+    for (uint32_t i = 0; s && i < w->n_span; i++) {
+        const struct span *x = &w->span[i];
+        size_t left;
+
+        if (s < x->p || s >= x->p + x->n)
+            continue;
+        left = x->n - (size_t)(s - x->p);
+        return memchr(s, 0, left) ? keep(w, s, strlen(s)) : (struct dwarfline_text){};
+    }
+    return (struct dwarfline_text){};
 }
 
 static const char *name_of(Dwarf_Die *die)
@@ -159,11 +183,11 @@ static void emit(struct walk *w, uint32_t i, Dwarf_Die *chain, uint32_t n)
         } else {
             place_of(w, w->job->addr[i], &file, &f->line);
         }
-        f->file = keep(w, file);
+        f->file = keep(w, file, file ? strlen(file) : 0); /* libdw's own copy */
         f->inlined = k > 0;
         if (n == 0)
             break;
-        f->name = keep(w, name_of(&chain[k]));
+        f->name = keep_name(w, name_of(&chain[k]));
         decl = file_of(w, number_of(&chain[k], DW_AT_decl_file, true));
         start = (uint32_t)number_of(&chain[k], DW_AT_decl_line, true);
         if (decl && file && strcmp(decl, file) == 0)
@@ -334,21 +358,28 @@ static void walk_units(struct walk *w)
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-static const Elf_Data *programs_of(Dwarf *dw)
+/* Sections as libdw has them by now, inflated. */
+static void take_sections(struct walk *w, Dwarf *dw, bool is_main)
 {
     Elf *elf = dwarf_getelf(dw);
     size_t names;
 
     if (elf_getshdrstrndx(elf, &names) != 0)
-        return NULL;
-    for (Elf_Scn *s = NULL; (s = elf_nextscn(elf, s));) {
+        return;
+    for (Elf_Scn *s = NULL; (s = elf_nextscn(elf, s)) && w->n_span < 2 * MAX_SPANS;) {
         const Elf64_Shdr *h = elf64_getshdr(s);
         const char *name = h ? elf_strptr(elf, names, h->sh_name) : NULL;
+        const Elf_Data *d;
 
-        if (name && (strcmp(name, ".debug_line") == 0 || strcmp(name, ".zdebug_line") == 0))
-            return elf_rawdata(s, NULL);
+        if (!name || (strncmp(name, ".debug_", 7) != 0 && strncmp(name, ".zdebug_", 8) != 0))
+            continue;
+        d = elf_getdata(s, NULL);
+        if (!d || !d->d_buf)
+            continue;
+        w->span[w->n_span++] = (struct span){d->d_buf, d->d_size};
+        if (is_main && !w->programs && strcmp(strchr(name, '_'), "_line") == 0)
+            w->programs = d;
     }
-    return NULL;
 }
 
 /* What a section takes when it is inflated: what its header says, for libelf believes that too. */
@@ -460,7 +491,9 @@ enum dwarfline_fail dwarfline_read(const struct dwarfline_job *job, struct dwarf
         why = open_alt(job, max, main.dw, &alt);
     if (why == DWARFLINE_OK) {
         w.dw = main.dw;
-        w.programs = programs_of(main.dw);
+        take_sections(&w, main.dw, true);
+        if (alt.dw)
+            take_sections(&w, alt.dw, false);
         walk_units(&w);
         if (w.steps > w.max_steps)
             why = DWARFLINE_STEPS;

@@ -7,34 +7,23 @@
 #include "agent/dwarfline.h"
 
 #include <dwarf.h>
-#include <elf.h>
 #include <elfutils/libdw.h>
 #include <libelf.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "agent/elffile.h"
+#include "agent/dwarffile.h"
 #include "base/arena.h"
 
 #define MAX_DEPTH 256 /* blocks and namespaces inside each other */
 #define MAX_TEXT  4096
-#define MAX_SPANS 64
-
-/* The bytes of a debug section, as libdw reads them. */
-struct span {
-    const char *p;
-    size_t n;
-};
 
 struct walk {
     const struct dwarfline_job *job;
     struct dwarfline_arrays *out;
     uint32_t room_frame, room_text;
     Dwarf *dw;
-    const Elf_Data *programs; /* .debug_line */
-    struct span span[2 * MAX_SPANS];
-    uint32_t n_span;
+    const struct dwarffile *file[2]; /* the file and the one it shares, or NULL */
     uint64_t steps, max_steps;
     /* of the unit at hand */
     Dwarf_Die cu;
@@ -109,14 +98,12 @@ static struct dwarfline_text keep(struct walk *w, const char *s, size_t len)
 /* A text that stands in a section as it is: libdw does not see whether it ends there. */
 static struct dwarfline_text keep_name(struct walk *w, const char *s)
 {
-    for (uint32_t i = 0; s && i < w->n_span; i++) {
-        const struct span *x = &w->span[i];
-        size_t left;
+    for (unsigned i = 0; s && i < 2; i++) {
+        const struct dwarffile *d = w->file[i];
+        const char *image = d ? (const char *)d->image : NULL;
 
-        if (s < x->p || s >= x->p + x->n)
-            continue;
-        left = x->n - (size_t)(s - x->p);
-        return memchr(s, 0, left) ? keep(w, s, strlen(s)) : (struct dwarfline_text){};
+        if (image && s >= image && s < image + d->n)
+            return keep(w, s, strnlen(s, d->n - (size_t)(s - image)));
     }
     return (struct dwarfline_text){};
 }
@@ -277,23 +264,21 @@ static void walk_functions(struct walk *w, Dwarf_Die *in, unsigned depth)
 /* ---- units --------------------------------------------------------------------------------- */
 
 /* Decoding a line program takes some 100 bytes per row, a row one byte at least. */
-static bool program_fits(const struct walk *w)
+static bool program_fits(struct walk *w)
 {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): sheds const, as libdw wants it
-    Dwarf_Die *cu = (Dwarf_Die *)(uintptr_t)&w->cu;
-    const Elf_Data *d = w->programs;
+    const struct dwarffile *d = w->file[0];
     Dwarf_Attribute attr;
     Dwarf_Word at;
-    uint64_t size = 0;
+    uint64_t size;
     uint32_t word;
 
-    if (!d || !dwarf_attr(cu, DW_AT_stmt_list, &attr) || dwarf_formudata(&attr, &at) != 0 ||
-        d->d_size < 12 || at > d->d_size - 12)
+    if (!dwarf_attr(&w->cu, DW_AT_stmt_list, &attr) || dwarf_formudata(&attr, &at) != 0 ||
+        d->line_n < 12 || at > d->line_n - 12)
         return false;
-    memcpy(&word, (const char *)d->d_buf + at, sizeof word);
+    memcpy(&word, d->image + d->line_at + at, sizeof word);
     size = word;
     if (word == UINT32_MAX)
-        memcpy(&size, (const char *)d->d_buf + at + 4, sizeof size);
+        memcpy(&size, d->image + d->line_at + at + 4, sizeof size);
     return size <= DWARFLINE_MAX_PROGRAM;
 }
 
@@ -358,78 +343,8 @@ static void walk_units(struct walk *w)
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* Sections as libdw has them by now, inflated. */
-static void take_sections(struct walk *w, Dwarf *dw, bool is_main)
-{
-    Elf *elf = dwarf_getelf(dw);
-    size_t names;
-
-    if (elf_getshdrstrndx(elf, &names) != 0)
-        return;
-    for (Elf_Scn *s = NULL; (s = elf_nextscn(elf, s)) && w->n_span < 2 * MAX_SPANS;) {
-        const Elf64_Shdr *h = elf64_getshdr(s);
-        const char *name = h ? elf_strptr(elf, names, h->sh_name) : NULL;
-        const Elf_Data *d;
-
-        if (!name || (strncmp(name, ".debug_", 7) != 0 && strncmp(name, ".zdebug_", 8) != 0))
-            continue;
-        d = elf_getdata(s, NULL);
-        if (!d || !d->d_buf)
-            continue;
-        w->span[w->n_span++] = (struct span){d->d_buf, d->d_size};
-        if (is_main && !w->programs && strcmp(strchr(name, '_'), "_line") == 0)
-            w->programs = d;
-    }
-}
-
-/* What a section takes when it is inflated: what its header says, for libelf believes that too. */
-static uint64_t inflated_size(const struct elffile *f, const struct elffile_section *s, bool old)
-{
-    uint8_t old_head[12];
-    Elf64_Chdr head;
-    uint64_t size = 0;
-
-    if (s->flags & SHF_COMPRESSED) {
-        if (elffile_read(f, &head, sizeof head, s->offset, NULL) < 0)
-            return UINT64_MAX;
-        return head.ch_size;
-    }
-    if (!old)
-        return s->size;
-    if (elffile_read(f, old_head, sizeof old_head, s->offset, NULL) < 0)
-        return UINT64_MAX;
-    for (unsigned i = 4; i < 12; i++) /* "ZLIB", then big-endian */
-        size = size << 8 | old_head[i];
-    return size;
-}
-
-/* The sections that libdw will read. */
-static enum dwarfline_fail measure(const struct elffile *f, uint64_t max, bool *ret_alt)
-{
-    uint64_t sum = 0;
-    bool info = false;
-
-    if (f->type != ET_EXEC && f->type != ET_DYN)
-        return DWARFLINE_BAD;
-    *ret_alt = false;
-    for (uint32_t i = 1; i < f->n_section; i++) {
-        const struct elffile_section *s = &f->section[i];
-        const char *name = s->name < f->n_names ? f->names + s->name : "";
-        bool old = strncmp(name, ".zdebug_", 8) == 0;
-        uint64_t size;
-
-        *ret_alt |= strcmp(name, ".gnu_debugaltlink") == 0;
-        if ((!old && strncmp(name, ".debug_", 7) != 0) || s->type == SHT_NOBITS || s->size == 0)
-            continue;
-        size = inflated_size(f, s, old);
-        if (size > max || (sum += size) > max)
-            return DWARFLINE_TOO_BIG;
-        info |= strcmp(strchr(name, '_'), "_info") == 0;
-    }
-    return info ? DWARFLINE_OK : DWARFLINE_NO_DWARF;
-}
-
 struct file {
+    struct dwarffile d;
     Elf *elf;
     Dwarf *dw;
 };
@@ -440,36 +355,32 @@ static void file_close(struct file *f)
         dwarf_end(f->dw);
     if (f->elf)
         elf_end(f->elf);
+    dwarffile_deinit(&f->d);
 }
 
-/* ELF_C_READ: libelf reads with pread what it needs, and maps nothing. */
-static enum dwarfline_fail file_open(int fd, uint64_t max, bool *ret_alt, struct file *ret)
+static enum dwarfline_fail file_open(int fd, uint64_t max, struct file *ret)
 {
-    enum dwarfline_fail why = DWARFLINE_BAD;
-    struct elffile f = {};
-    struct stat st;
-
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        elffile_open(&f, elffile_pread, &fd, (uint64_t)st.st_size, NULL) == 0 &&
-        elffile_sections(&f, NULL) == 0)
-        why = measure(&f, max, ret_alt);
-    elffile_close(&f);
-    if (why != DWARFLINE_OK)
-        return why;
+    switch (dwarffile_read(fd, max, &ret->d)) {
+    case DWARFFILE_OK:
+        break;
+    case DWARFFILE_NONE:
+        return DWARFLINE_NO_DWARF;
+    case DWARFFILE_TOO_BIG:
+        return DWARFLINE_TOO_BIG;
+    case DWARFFILE_BAD:
+        return DWARFLINE_BAD;
+    }
     (void)elf_version(EV_CURRENT);
-    ret->elf = elf_begin(fd, ELF_C_READ, NULL);
+    ret->elf = elf_memory((char *)ret->d.image, ret->d.n);
     ret->dw = ret->elf ? dwarf_begin_elf(ret->elf, DWARF_C_READ, NULL) : NULL;
     return ret->dw ? DWARFLINE_OK : DWARFLINE_BAD;
 }
 
-/* A file of debug info that main shares with others. Without it libdw would open by itself what
- * main names. */
+/* A file of debug info that main shares with others. */
 static enum dwarfline_fail open_alt(const struct dwarfline_job *job, uint64_t max, Dwarf *main,
                                     struct file *ret)
 {
-    bool further = false;
-
-    if (job->alt_fd < 0 || file_open(job->alt_fd, max, &further, ret) != DWARFLINE_OK || further)
+    if (job->alt_fd < 0 || file_open(job->alt_fd, max, ret) != DWARFLINE_OK || ret->d.has_alt)
         return DWARFLINE_NO_ALT;
     dwarf_setalt(main, ret->dw);
     return DWARFLINE_OK;
@@ -480,20 +391,18 @@ enum dwarfline_fail dwarfline_read(const struct dwarfline_job *job, struct dwarf
     uint64_t max = job->max_bytes ? job->max_bytes : DWARFLINE_MAX_BYTES;
     struct file main = {}, alt = {};
     struct walk w = {.job = job, .out = ret};
-    bool needs_alt = false;
     enum dwarfline_fail why;
 
     *ret = (struct dwarfline_arrays){};
     ret->found = xcalloc(job->n ? job->n : 1, sizeof *ret->found);
     w.max_steps = job->max_steps ? job->max_steps : DWARFLINE_MAX_STEPS;
-    why = file_open(job->fd, max, &needs_alt, &main);
-    if (why == DWARFLINE_OK && needs_alt)
+    why = file_open(job->fd, max, &main);
+    if (why == DWARFLINE_OK && main.d.has_alt)
         why = open_alt(job, max, main.dw, &alt);
     if (why == DWARFLINE_OK) {
         w.dw = main.dw;
-        take_sections(&w, main.dw, true);
-        if (alt.dw)
-            take_sections(&w, alt.dw, false);
+        w.file[0] = &main.d;
+        w.file[1] = alt.dw ? &alt.d : NULL;
         walk_units(&w);
         if (w.steps > w.max_steps)
             why = DWARFLINE_STEPS;

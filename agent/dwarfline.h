@@ -6,9 +6,9 @@
 
 /*
  * Source lines and inlined functions of addresses, from DWARF 2 to 5 (libdw). Descriptors and
- * addresses in, arrays out; no state. Nothing is mapped, so a file that is cut meanwhile costs an
- * error. The file is a stranger's: its sections, one unit's line program and the number of entries
- * looked at are bounded before libdw sees them; it opens no further file (.dwo, alternative files),
+ * addresses in, arrays out; no state. The file is a stranger's: libdw sees a copy of its debug
+ * sections alone (dwarffile.h); their size, one unit's line program and the number of entries
+ * looked at are bounded before; it opens no further file (.dwo, alternative files),
  * whatever the DWARF names. Units whose entries are in a .dwo file give lines without inlines.
  *
  * Costs: all debug sections are read into memory, so one job asks for many addresses of a file.
@@ -24,7 +24,7 @@ enum dwarfline_fail {
     DWARFLINE_NO_DWARF, /* no debug sections */
     DWARFLINE_TOO_BIG,
     DWARFLINE_NO_ALT, /* it needs the file of .gnu_debugaltlink, which was not given */
-    DWARFLINE_BAD,    /* no ELF file, or what libdw refuses */
+    DWARFLINE_BAD,    /* no ELF file, one that lies, or what libdw refuses */
     DWARFLINE_STEPS,  /* DWARFLINE_MAX_STEPS: what was found so far is given */
     DWARFLINE_FAIL_N,
 };

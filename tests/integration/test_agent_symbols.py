@@ -163,6 +163,9 @@ class Symbols(unittest.TestCase):
         deepest = max(sum(1 for n, _ in sink.fields(body) if n == 4)
                       for number, body in sink.fields(profile) if number == 4)
         self.assertEqual(deepest, 3)
+        end = time.monotonic() + 20
+        while int(agent.status()["figures"]["agent_lines_found"]) == 0 and time.monotonic() < end:
+            time.sleep(0.2) # told once a second
         figures = agent.status()["figures"]
         print({k: v for k, v in figures.items() if k.startswith("agent_lines_") and v != "0"})
         self.assertGreater(int(figures["agent_lines_found"]), 0)

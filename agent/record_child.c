@@ -75,7 +75,7 @@ static void find_user(struct user *u)
     (void)setrlimit(RLIMIT_NOFILE, &before->files);
     if (!u->drop || (setgroups((size_t)u->n_group, u->group) == 0 && setgid(u->gid) == 0 &&
                      setuid(u->uid) == 0)) {
-        (void)sigprocmask(SIG_SETMASK, &before->mask, NULL);
+        (void)pthread_sigmask(SIG_SETMASK, &before->mask, NULL);
         (void)execvp(cmd[0], cmd);
     }
     e = errno;

@@ -62,7 +62,7 @@ static void close_window(struct record_user *u)
     u->stats.ring_full.weight += a.ring_full.weight;
     u->stats.hidden += (int64_t)a.kernel_hidden;
     u->stats.paused += (int64_t)a.pause_ns;
-    j.window = xcalloc(1, sizeof *j.window);
+    j.window = xcalloc(1, sizeof(void *));
     j.window[0] = stackagg_take(u->fold, &a);
     j.event = xcalloc(1, sizeof *j.event);
     batcher_put(u->take.batcher, &j);

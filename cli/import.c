@@ -12,7 +12,7 @@ struct import {
     int n_file;
 };
 
-// NOLINTBEGIN(concurrency-mt-unsafe): argp and exit, before any thread
+// NOLINTBEGIN(concurrency-mt-unsafe,readability-non-const-parameter): argp, before any thread
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct import *m = state->input;
@@ -33,7 +33,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
-// NOLINTEND(concurrency-mt-unsafe)
+// NOLINTEND(concurrency-mt-unsafe,readability-non-const-parameter)
 
 static void say(const struct import *m, const char *file, const struct capture_sent *c)
 {

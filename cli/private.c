@@ -139,7 +139,7 @@ int private_start(struct private *p, struct err *err)
 {
     char conf[PROGRAM_PATH + 16], log[PROGRAM_PATH + 16];
     pid_t self = getpid();
-    int out[2], r;
+    int out[2] = {-1, -1}, r;
 
     *p = (struct private){};
     TRY(program_tmpdir(p->dir, err));

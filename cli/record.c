@@ -77,7 +77,9 @@ static const char doc[] =
     "The first Ctrl-C ends the recording and writes what was taken, a second one stops the writing "
     "and leaves FILE.partial, which `strata view` opens. The command is never killed: if it goes "
     "on, it is waited for.\n\n"
-    "Rights: eBPF, as root or with sudo. `strata-agent check` says what is missing.\n\n"
+    "Rights: as root or with sudo eBPF samples, kernel stacks included. Without rights your own "
+    "processes are sampled, at 99 Hz unless -r says more, in user mode only: time in the kernel is "
+    "said to be lost. Where not even that is allowed, a table says what is missing.\n\n"
     "Exit status: the command's own, 128 + N where signal N ended it; 0 with -p; 125 trouble of "
     "ours: rights, options, nothing written; 126 the command cannot be executed; 127 it was not "
     "found.";
@@ -199,7 +201,7 @@ static char **agent_args(struct record *r, char *program, int done)
     static char *args[RECORD_ARGS];
     static char fd[32], name[160], capture[PROGRAM_PATH + 16], token[PROGRAM_PATH + 16];
     static char verb[] = "record", dashes[] = "--";
-    int n = 0, n_cmd = 0;
+    size_t n = 0, n_cmd = 0;
     char **all;
 
     (void)snprintf(fd, sizeof fd, "--done-fd=%d", done);
@@ -221,11 +223,11 @@ static char **agent_args(struct record *r, char *program, int done)
     args[n++] = dashes;
     while (r->cmd[n_cmd])
         n_cmd++;
-    all = calloc((size_t)(n + n_cmd + 1), sizeof *all);
+    all = calloc(n + n_cmd + 1, sizeof *all);
     if (!all)
         abort();
-    memcpy(all, args, (size_t)n * sizeof *all);
-    memcpy(all + n, r->cmd, (size_t)n_cmd * sizeof *all);
+    memcpy(all, args, n * sizeof *all);
+    memcpy(all + n, r->cmd, n_cmd * sizeof *all);
     return all;
 }
 

@@ -80,7 +80,7 @@ class Record(unittest.TestCase):
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
     def end(self, p, status=0):
-        out, err = p.communicate(timeout=90)
+        out, err = p.communicate(timeout=150)
         self.assertEqual(p.returncode, status, out + err)
         return out, err
 

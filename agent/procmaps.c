@@ -324,11 +324,15 @@ static bool keep(const struct procmaps *s, const struct procread_map *m, uint64_
                  struct proc_map *ret)
 {
     uint32_t i = lower(s, m->start);
-    const struct proc_map *o = &s->map[i];
-    const struct procmaps_source *src = &s->source[i];
+    const struct procmaps_source *src;
+    const struct proc_map *o;
 
-    if (i == s->n || o->start != m->start || o->end != m->end || o->offset != m->offset ||
-        !o->bin || src->path_hash != path_hash || (src->ino != m->ino && src->ino != 0))
+    if (i == s->n)
+        return false;
+    o = &s->map[i];
+    src = &s->source[i];
+    if (o->start != m->start || o->end != m->end || o->offset != m->offset || !o->bin ||
+        src->path_hash != path_hash || (src->ino != m->ino && src->ino != 0))
         return false;
     *ret = *o;
     binary_ref(o->bin);

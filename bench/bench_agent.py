@@ -4,7 +4,8 @@
 
 bench_agent.py --stackstat EXE --loop EXE --agent EXE [--smoke] [--rounds N]
 
-Three questions. How long is one tick in BPF, whole and without the user stack; how much slower is a
+Three questions. How long is one tick in BPF, whole, without the user stack, and as on a kernel without
+bpf_loop(); how much slower is a
 pinned loop, 18 calls deep, at 99 and 999 Hz than without ticks (and at 999 Hz with stacks of the
 kernel alone: nearly all of that is the timer's interrupt); what do the agent and its maps use.
 
@@ -109,12 +110,12 @@ def slice_of(stat, period, loop, rng):
 
 def slow_down(o):
     rng = random.Random(1)
-    whole, bare = (Stat(o.stackstat, o.cpus[0], *more) for more in ((), ("-k",)))
+    whole, bare, counted = (Stat(o.stackstat, o.cpus[0], *more) for more in ((), ("-k",), ("-l",)))
     loop = Loop(o, o.turns)
     states = [("none", None, 0), ("99", whole, PERIOD[99]), ("999", whole, PERIOD[999]),
-              ("bare", bare, PERIOD[999])]
+              ("bare", bare, PERIOD[999]), ("counted", counted, PERIOD[999])]
     seen = {"99": [], "999": [], "bare": []}
-    cost = {"999": [], "bare": []}
+    cost = {"999": [], "bare": [], "counted": []}
     time.sleep(o.settle)  # unwind tables are built
     for _ in range(o.rounds):
         ratios = {name: [] for name in seen}
@@ -128,11 +129,14 @@ def slow_down(o):
         for name, r in ratios.items():
             seen[name].append(100 * (statistics.median(r) - 1))
     loop.stop()
-    for stat in (whole, bare):
+    for stat in (whole, bare, counted):
         stat.stop()
     emit("tick_full", cost["999"], "ns")
     emit("tick_without_user_stack", cost["bare"], "ns")
+    emit("tick_without_bpf_loop", cost["counted"], "ns")
     emit("tick_ratio", [a / b for a, b in zip(cost["999"], cost["bare"])], "ratio")
+    emit("tick_ratio_without_bpf_loop",
+         [a / b for a, b in zip(cost["counted"], cost["999"])], "ratio")
     for state, change in seen.items():
         name = {"bare": "slow_down_999hz_without_user_stack"}.get(state, f"slow_down_{state}hz")
         emit(name, change, "%")

@@ -146,13 +146,15 @@ static int chunk_new(void *ctx, uint32_t first, uint32_t n, struct sa_row **ret)
 {
     const struct bpf_load *b = ctx;
     LIBBPF_OPTS(bpf_map_batch_opts, o);
-    int fd[SA_MAX_CHUNKS], r = 0, outer = bpf_map__fd(b->sk->maps.chunks);
+    int fd[SA_MAX_CHUNKS] = {}, r = 0, outer = bpf_map__fd(b->sk->maps.chunks);
     uint32_t key[SA_MAX_CHUNKS], made = 0, count = n;
 
     assert(n <= SA_MAX_CHUNKS - first);
-    for (; made < n && r == 0; made += r == 0) {
+    for (; made < n; made++) {
         key[made] = first + made;
         r = chunk_make(&fd[made], &ret[made]);
+        if (r < 0)
+            break;
     }
     if (r == 0)
         r = bpf_map_update_batch(outer, key, fd, &count, &o);

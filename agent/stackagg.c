@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/stackagg.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,9 +123,10 @@ static void set_unknown(struct stackagg *a, struct stackagg_who *who, const stru
 static uint32_t who_of(struct stackagg *a, const struct sa_ev *ev, const struct proc *p,
                        const uint8_t *host)
 {
-    uint64_t key = p ? hash_mix(p->serial << 20 ^ p->facts) : hash_mix(~(uint64_t)ev->tgid);
-    uint64_t v;
+    uint64_t key, v;
 
+    assert(p || (ev && host));
+    key = p ? hash_mix(p->serial << 20 ^ p->facts) : hash_mix(~(uint64_t)ev->tgid);
     if (map_get(&a->by_serial, key, &v))
         return (uint32_t)v;
     if (a->w->n_who == a->room_who) {

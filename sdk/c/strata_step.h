@@ -282,7 +282,8 @@ static void strata_step_ask(void)
                      service && service[0] ? service : "unknown", NULL);
 }
 
-static int strata_step_put(char *to, size_t size, size_t *n, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int strata_step_put(char *to, size_t size, size_t *n,
+                                                                 const char *fmt, ...)
 {
     va_list ap;
     int k;

@@ -239,6 +239,7 @@ static int by_alt(struct search *s, const struct debugfile_facts *f)
     return try_path(s);
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): counted in by way of struct search
 static int find(const struct debugfile_facts *f, const struct debugfile_where *w, uint64_t *counts,
                 bool alt)
 {

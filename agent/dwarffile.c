@@ -2,6 +2,7 @@
 #include "agent/dwarffile.h"
 
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,8 +39,7 @@ static bool debug_name(const char *name, char ret[static MAX_NAME], bool *ret_ol
     name += *ret_old ? 8 : 7;
     if (strlen(name) >= MAX_NAME - 7)
         return false;
-    memcpy(ret, ".debug_", 7);
-    memcpy(ret + 7, name, strlen(name) + 1);
+    (void)snprintf(ret, MAX_NAME, ".debug_%s", name);
     return true;
 }
 

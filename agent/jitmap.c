@@ -195,12 +195,12 @@ static void hide_older(struct jitmap *m)
     uint64_t *edge = xmalloc(2 * (size_t)m->n * sizeof *edge);
     uint32_t *next;
 
-    for (uint32_t i = 0; i < m->n; i++) {
+    for (size_t i = 0; i < m->n; i++) {
         edge[2 * i] = m->sym[i].start;
         edge[2 * i + 1] = m->sym[i].end;
     }
     qsort(edge, 2 * (size_t)m->n, sizeof *edge, by_number);
-    for (uint32_t i = 0; i < 2 * m->n; i++) {
+    for (size_t i = 0; i < 2 * (size_t)m->n; i++) {
         if (n_edge == 0 || edge[n_edge - 1] != edge[i])
             edge[n_edge++] = edge[i];
     }

@@ -40,12 +40,12 @@ struct jits_stats {
 struct jits *jits_new(const char *proc, bool drop_python);
 struct jits *jits_free(struct jits *j); /* NULL is a no-op; returns NULL */
 
-void jits_see(struct jits *j, const struct jits_target *t, int64_t now_ns);
+void jits_see(struct jits *j, const struct jits_target *s, int64_t now);
 
 /* The function at an address of the process; part of the map until the next call. */
-bool jits_find(struct jits *j, uint64_t serial, uint64_t addr, int64_t now_ns, struct str *ret);
+bool jits_find(struct jits *j, uint64_t serial, uint64_t addr, int64_t now, struct str *ret);
 
 /* Maps that were not asked for a minute go. now: CLOCK_MONOTONIC. */
-void jits_tick(struct jits *j, int64_t now_ns);
+void jits_tick(struct jits *j, int64_t now);
 
 void jits_get_stats(const struct jits *j, struct jits_stats *ret);

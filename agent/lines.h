@@ -70,7 +70,7 @@ void lines_count(struct lines *l, uint64_t serial, const uint64_t *words, uint32
                  uint64_t n);
 
 /* After a batch: what is hot by now is asked for. now: CLOCK_MONOTONIC. */
-void lines_tick(struct lines *l, int64_t now_ns);
+void lines_tick(struct lines *l, int64_t now);
 
 /* What is known of an address (its word, bpf/cpu.h), outermost first; the number of frames, 0:
  * nothing. */

@@ -71,6 +71,7 @@ async function clickFrame(page, which) {
 test('a cold start: one picture, few questions, quality said', async () => {
   await explore('', async (page) => {
     assert.ok(server.state.log.length <= 8, server.state.log.map((l) => l.path).join(' '));
+    assert.ok(server.state.log.slice(0, 4).some((l) => l.path === '/flamegraph'), 'the picture does not wait for what stands beside it');
     const c = await page.evaluate(() => ({ ...window.strataCounters, dom: document.querySelectorAll('*').length }));
     assert.ok(c.nodes > 1000 && c.nodes <= 20_000 && c.rects > 500 && c.visited <= c.nodes);
     assert.ok(c.dom <= 4000, `${c.dom} elements`);

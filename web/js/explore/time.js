@@ -79,11 +79,12 @@ export function createTime(on) {
     if (relative) wide = { from: s.from, to: s.to };
     else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };
     const range = relative ? { from: s.from, to: s.to } : { from: toSpec(win[0]), to: toSpec(Math.min(win[1], Math.max(r[1], Date.now()))) };
+    const asking = slots.series.run((signal) =>
+      api.timeseries({ q: s.q, f: s.f, ...range, points: POINTS, ...(s.by && { by: s.by, groups: LINES }) }, signal),
+    );
     loadMarks(range);
     try {
-      series = await slots.series.run((signal) =>
-        api.timeseries({ q: s.q, f: s.f, ...range, points: POINTS, ...(s.by && { by: s.by, groups: LINES }) }, signal),
-      );
+      series = await asking;
       chart.setData(series.n ? series : null, relative && series.n && Number.isFinite(series.to) ? [series.from, series.to] : win, 'no data');
     } catch (e) {
       if (/** @type {Error} */ (e).name === 'AbortError') return;

@@ -283,6 +283,8 @@ export function start() {
           draw();
           ticking = setInterval(draw, 500);
         }, LATE_MS);
+    /* the picture's question goes first: few run at once */
+    const asking = picture.slot.run((signal) => api.flamegraph(flameParams(s.z, again), signal));
     if (!again) {
       time.load();
       loadLists();
@@ -293,7 +295,7 @@ export function start() {
       clearInterval(ticking);
     };
     try {
-      const a = await picture.slot.run((signal) => api.flamegraph(flameParams(s.z, again), signal)).finally(answered);
+      const a = await asking.finally(answered);
       if (mine !== loadNumber) return;
       reached();
       if (!again) picture.answers.clear();

@@ -188,11 +188,33 @@ static void full_words(void **state)
     stackagg_free(a);
 }
 
+/* A capture keeps each tick's own time; what has the same one still meets. */
+static void own_times(void **state)
+{
+    const uint64_t w[] = {0x40001};
+    struct stackagg *a = stackagg_new();
+    struct stackagg_window *win;
+
+    (void)state;
+    stackagg_keep_times(a);
+    add(a, record(1, w, 0, 1), T0 + 7, &app);
+    add(a, record(1, w, 0, 1), T0 + 9, &app);
+    add(a, record(1, w, 0, 1), T0 + 9, &app);
+    win = take(a);
+    assert_int_equal(win->n_row, 2);
+    assert_int_equal(win->row[0].t.v, T0 + 7);
+    assert_int_equal(win->row[1].t.v, T0 + 9);
+    assert_int_equal(win->row[1].count, 2);
+    assert_int_equal(stackagg_weight(win), 30);
+    stackagg_window_free(win);
+    stackagg_free(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys), cmocka_unit_test(edges),
-                                       cmocka_unit_test(raw_words), cmocka_unit_test(full),
-                                       cmocka_unit_test(full_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(own_times), cmocka_unit_test(keys),
+                                       cmocka_unit_test(edges),     cmocka_unit_test(raw_words),
+                                       cmocka_unit_test(full),      cmocka_unit_test(full_words)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

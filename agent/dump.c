@@ -19,7 +19,7 @@
 #define STOP_NS    NS_PER_S        /* for a thread to get a CPU, on which it stops */
 #define NAP_NS     NS_PER_MS
 #define FIRST_COPY ((size_t)16 << 10) /* while a thread stands; what is deeper is read singly */
-#define GROUP      8 /* threads asked at once: while one is read, the others stand */
+#define GROUP      4 /* threads asked at once: while one is read, the others stand */
 #define ROUNDS     4 /* a thread that moves while it is read is read again */
 
 /* ---- may it be read? ------------------------------------------------------------------------- */

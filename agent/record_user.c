@@ -49,8 +49,9 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 static void close_window(struct record_user *u)
 {
     struct clock_pair c = clock_pair_take(9);
-    struct batcher_job j = {.n_window = 1,
-                            .clock = {.mono = c.mono, .real = c.real, .err_ns = c.err_ns}};
+    struct batcher_job j = {
+        .n_window = 1,
+        .clock = {.sent = c.real, .mono = c.mono, .real = c.real, .err_ns = c.err_ns}};
     struct source_account a;
 
     source_user_account(u->src, c.real, &a);

@@ -298,7 +298,7 @@ static int run(struct tool *x, struct err *err)
     begin = mono_now().v;
     next = begin + NS_PER_S;
     x->warm_until = begin + (int64_t)(x->o.warm * 1e9);
-    x->warm_latest = x->warm_until + (x->o.warm > 0 ? 15 * NS_PER_S : 0);
+    x->warm_latest = x->warm_until + (x->o.warm > 0 ? 60 * NS_PER_S : 0);
     while (!stopped && (double)(mono_now().v - x->warm_until) < x->o.seconds * 1e9) {
         TRY(pause_or_change(x, err));
         TRY(round_once(x, err));

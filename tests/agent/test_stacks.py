@@ -54,9 +54,10 @@ class Stacks(unittest.TestCase):
             commands["exec_far"] = [agent_lib.tool("corners_exec"), "far", life]
             commands["nosections"] = [stripped, "noreturn", life]
             cls.procs = {n: subprocess.Popen(c) for n, c in commands.items()}
+            nice = os.getpriority(os.PRIO_PROCESS, 0)
             for n, p in cls.procs.items():  # forty busy programs: the unwinder comes first
                 # vfork waits for its children most of the time
-                os.setpriority(os.PRIO_PROCESS, p.pid, -5 if n == "vfork" else 10)
+                os.setpriority(os.PRIO_PROCESS, p.pid, nice - 5 if n == "vfork" else nice + 9)
             try:
                 time.sleep(0.5)
                 pids = [p.pid for p in cls.procs.values()]

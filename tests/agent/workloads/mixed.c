@@ -23,7 +23,7 @@ __attribute__((noinline)) static void user_part(void)
 
 __attribute__((noinline)) static void system_part(int fd)
 {
-    char b[16384];
+    static _Thread_local char b[16384]; /* a frame that large is a warning in some compilers */
 
     for (int i = 0; i < reads; i++)
         sink += (unsigned long)read(fd, b, sizeof b);

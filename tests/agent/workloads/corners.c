@@ -211,10 +211,14 @@ int main(int argc, char **argv)
             hold(corner[i].fn);
             return 0;
         }
-        if (strcmp(argv[1], "vsyscall") == 0)
-            return do_vsyscall(), 0;
-        if (strcmp(argv[1], "jit_data") == 0)
-            return do_jit_data(), 0;
+        if (strcmp(argv[1], "vsyscall") == 0) {
+            do_vsyscall();
+            return 0;
+        }
+        if (strcmp(argv[1], "jit_data") == 0) {
+            do_jit_data();
+            return 0;
+        }
     }
     (void)fputs("usage: corners NAME SECONDS\n", stderr);
     return 2;

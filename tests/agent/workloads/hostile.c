@@ -109,8 +109,10 @@ static int victim_open(struct victim *v, const char *path)
         }
         /* the build id: 16 bytes of note header, then the id */
         for (size_t k = 0; ph.p_type == PT_NOTE && k + 36 <= ph.p_filesz; k += 4)
-            if (memcmp(v->b + ph.p_offset + k + 8, "\3\0\0\0GNU", 8) == 0)
-                v->id_at = ph.p_offset + k + 16, v->id_n = 20;
+            if (memcmp(v->b + ph.p_offset + k + 8, "\3\0\0\0GNU", 8) == 0) {
+                v->id_at = ph.p_offset + k + 16;
+                v->id_n = 20;
+            }
     }
     return v->text_n && v->id_n ? 0 : die("victim");
 }

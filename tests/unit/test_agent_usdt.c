@@ -78,15 +78,24 @@ static uint8_t *note(uint64_t *ret_n)
 static void own(void **state)
 {
     static const uint8_t code[] = {0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3};
+    const volatile uint8_t *probe = (const uint8_t *)(uintptr_t)strata_step_probe;
     struct usdt_site site;
+    bool heard = probe[0] == 0xcc; /* an agent that runs beside listens, by a breakpoint */
 
     (void)state;
     assert_int_equal(find(&site), USDT_FOUND);
     assert_memory_equal(image + site.offset, code, sizeof code);
-    assert_memory_equal((const uint8_t *)(uintptr_t)strata_step_probe, code, sizeof code);
+    for (size_t i = 1; i < sizeof code; i++)
+        assert_int_equal(probe[i], code[i]);
     assert_int_equal(image[site.sem_offset] | image[site.sem_offset + 1], 0);
     strata_step_mark("nobody listens", STRATA_STEP_NEXT); /* and nothing happens */
-    assert_int_equal(strata_step_stats().probe, 0);
+    heard |= probe[0] == 0xcc;
+    if (heard) {
+        print_message("an agent beside this test listens\n");
+    } else {
+        assert_int_equal(probe[0], code[0]);
+        assert_int_equal(strata_step_stats().probe, 0);
+    }
 }
 
 /* Each single damage: refused, or no note at all; never another place. */

@@ -47,6 +47,7 @@ struct args {
     uint64_t pid;       /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
+    uint32_t line[CONF_OPTS_MAX];
     bool no_bpf_loop, json;
 };
 
@@ -61,6 +62,7 @@ static struct conf conf_of(void)
         .target = &args.conf,
         .more = rules_set,
         .more_ctx = args.conf.rules,
+        .line = args.line,
     };
 }
 
@@ -185,21 +187,11 @@ static int set_who(struct err *err)
     return rules_finish(c->rules, &c->want, err);
 }
 
-static int settings_read(struct err *err)
+static int settings_check(struct err *err)
 {
-    struct conf c;
+    const char *m = args.conf.cmdline;
     enum lines_mode mode;
-    const char *m;
 
-    args.conf.rules = rules_new();
-    c = conf_of();
-
-    conf_defaults(&c);
-    if (args.config)
-        TRY(conf_read(&c, args.config, err));
-    for (size_t i = 0; i < args.n_set; i++)
-        TRY(conf_set(&c, args.set[i], err));
-    m = args.conf.cmdline;
     if (strcmp(m, "masked") != 0 && strcmp(m, "exe") != 0 && strcmp(m, "off") != 0)
         return err_set(err, -EINVAL, "labels.cmdline = %.40s: must be masked, exe or off", m);
     if (!lines_mode_of(args.conf.lines, &mode))
@@ -209,6 +201,24 @@ static int settings_read(struct err *err)
         return err_set(err, -EINVAL, "cpu.ring = %llu bytes: must be a power of two",
                        (unsigned long long)args.conf.ring_bytes);
     return set_who(err);
+}
+
+static int settings_read(struct err *err)
+{
+    struct conf c;
+    int r;
+
+    args.conf.rules = rules_new();
+    c = conf_of();
+    conf_defaults(&c);
+    if (args.config)
+        TRY(conf_read(&c, args.config, err));
+    for (size_t i = 0; i < args.n_set; i++)
+        TRY(conf_set(&c, args.set[i], err));
+    r = settings_check(err);
+    if (r < 0)
+        conf_place(&c, args.config, err);
+    return r;
 }
 
 /* ---- verbs --------------------------------------------------------------------------------- */
@@ -234,11 +244,13 @@ static int cmd_status(const char *file)
     int r;
 
     buf_init(&b, 1 << 20);
-    r = procfile_read(".", file, &b, &err);
-    if (r < 0 && file[0] == '/')
-        r = procfile_read("/", file, &b, &err);
+    r = file[0] == '/' ? procfile_read("", file + 1, &b, &err) : procfile_read(".", file, &b, &err);
     if (r < 0)
-        (void)fprintf(stderr, "strata-agent: no status: %s\n", err.msg);
+        (void)fprintf(stderr,
+                      "strata-agent: no status: %s\n"
+                      "No agent runs here, or it keeps its state elsewhere: name that folder with "
+                      "--state-dir, or its file with --status-file\n",
+                      err.msg);
     else if (args.json)
         (void)fwrite(b.p, 1, b.n, stdout);
     else
@@ -419,8 +431,12 @@ static int run_agent(const char *status)
         code = collector_run(r.collector, &err);
     }
     stop(&r);
-    if (code < 0)
+    if (code < 0) {
+        const struct conf c = conf_of();
+
+        conf_place(&c, args.config, &err);
         (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
+    }
     return code < 0 ? 1 : 0;
 }
 

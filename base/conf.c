@@ -212,10 +212,28 @@ void conf_free(const struct conf *c)
     }
 }
 
-/* Set section.key; where = "FILE:LINE: " or "". */
-static int set_named(const struct conf *c, const char *where, struct str section, struct str key,
-                     struct str value, struct err *err)
+/* Where a value stands. */
+struct place {
+    uint32_t line; /* 0: on the command line */
+    char text[80]; /* "FILE:LINE: " or "" */
+};
+
+static int note_line(const struct conf *c, size_t i, const struct place *at, struct err *err)
 {
+    if (!c->line)
+        return 0;
+    assert(c->n_opt <= CONF_OPTS_MAX);
+    if (at->line && c->line[i])
+        return err_set(err, -EINVAL, "%s%s.%s: given twice, first in line %" PRIu32, at->text,
+                       c->opt[i].section, c->opt[i].key, c->line[i]);
+    c->line[i] = at->line;
+    return 0;
+}
+
+static int set_named(const struct conf *c, const struct place *at, struct str section,
+                     struct str key, struct str value, struct err *err)
+{
+    const char *where = at->text;
     bool section_known = false;
     struct err why = {};
     int r;
@@ -231,7 +249,7 @@ static int set_named(const struct conf *c, const char *where, struct str section
         r = set_value(c, o, value, &why);
         if (r < 0)
             return err_set(err, r, "%s%s.%s: %s", where, o->section, o->key, why.msg);
-        return 0;
+        return note_line(c, i, at, err);
     }
     if (!section_known && c->more) {
         const struct conf_pair pair = {section, key, value};
@@ -252,13 +270,14 @@ static int set_named(const struct conf *c, const char *where, struct str section
 
 int conf_set(const struct conf *c, struct str assignment, struct err *err)
 {
+    const struct place nowhere = {};
     size_t eq = str_find(assignment, '=');
     size_t dot = eq == SIZE_MAX ? SIZE_MAX : str_find(str_to(assignment, eq), '.');
 
     if (dot == SIZE_MAX)
         return err_set(err, -EINVAL, "\"%.*s\" is not section.key=value",
                        STR_ARG(str_to(assignment, 60)));
-    return set_named(c, "", str_to(assignment, dot),
+    return set_named(c, &nowhere, str_to(assignment, dot),
                      str_to(str_from(assignment, dot + 1), eq - dot - 1),
                      str_from(assignment, eq + 1), err);
 }
@@ -269,19 +288,21 @@ struct reading {
     const struct conf *c;
     const char *path;
     FILE *f;
-    unsigned line;
+    uint32_t line;
     const char *refused; /* why a line was not given to the parser */
     struct err *err;
     int r;        /* of a value that was refused */
     int unread_r; /* of the file */
 };
 
-static void place(const struct reading *rd, char *ret, size_t n)
+static void place(const char *path, uint32_t line, struct place *ret)
 {
-    size_t len = strlen(rd->path);
+    size_t len = strlen(path);
 
+    ret->line = line;
     /* the end of a long path tells more than its start */
-    (void)snprintf(ret, n, "%s:%u: ", len > 60 ? rd->path + len - 60 : rd->path, rd->line);
+    (void)snprintf(ret->text, sizeof ret->text, "%s:%" PRIu32 ": ",
+                   len > 60 ? path + len - 60 : path, line);
 }
 
 /* inih asks for one line at a time; it gives no line numbers, silently splits long lines and takes
@@ -319,19 +340,19 @@ static char *read_line(char *to, int n, void *ctx)
 static int on_value(void *ctx, const char *section, const char *name, const char *value)
 {
     struct reading *rd = ctx;
-    char where[80];
+    struct place at;
     int r;
 
     if (rd->r < 0)
         return 0;
-    place(rd, where, sizeof where);
+    place(rd->path, rd->line, &at);
     if (strlen(section) > CONF_NAME_MAX || strlen(name) > CONF_NAME_MAX) {
         /* the parser cuts a byte later, without a word */
-        rd->r = err_set(rd->err, -EINVAL, "%sname of section or key: at most %d bytes", where,
+        rd->r = err_set(rd->err, -EINVAL, "%sname of section or key: at most %d bytes", at.text,
                         CONF_NAME_MAX);
         return 0;
     }
-    r = set_named(rd->c, where, str_c(section), str_c(name), str_c(value), rd->err);
+    r = set_named(rd->c, &at, str_c(section), str_c(name), str_c(value), rd->err);
     if (r < 0)
         rd->r = r;
     return r == 0;
@@ -340,7 +361,7 @@ static int on_value(void *ctx, const char *section, const char *name, const char
 int conf_read(const struct conf *c, const char *path, struct err *err)
 {
     struct reading rd = {.c = c, .path = path, .err = err};
-    char where[80];
+    struct place at;
     int bad_line;
 
     rd.f = fopen(path, "re");
@@ -354,12 +375,34 @@ int conf_read(const struct conf *c, const char *path, struct err *err)
         return err_set(err, rd.unread_r, "%s: %s", path, strerrordesc_np(-rd.unread_r));
     if (rd.refused || bad_line != 0) {
         if (!rd.refused && bad_line > 0)
-            rd.line = (unsigned)bad_line;
-        place(&rd, where, sizeof where);
-        return err_set(err, -EINVAL, "%s%s", where,
+            rd.line = (uint32_t)bad_line;
+        place(path, rd.line, &at);
+        return err_set(err, -EINVAL, "%s%s", at.text,
                        rd.refused ? rd.refused : "neither [section], key = value nor a comment");
     }
     return 0;
+}
+
+void conf_place(const struct conf *c, const char *path, struct err *err)
+{
+    struct str msg = str_c(err->msg);
+
+    for (size_t i = 0; path && c->line && i < c->n_opt; i++) {
+        const struct conf_opt *o = &c->opt[i];
+        struct err found = *err;
+        struct place at;
+        char name[2 * CONF_NAME_MAX + 2];
+        size_t n;
+
+        (void)snprintf(name, sizeof name, "%s.%s", o->section, o->key);
+        n = strlen(name);
+        if (!c->line[i] || !str_starts(msg, str_c(name)) || (msg.n > n && !strchr(": =", msg.p[n])))
+            continue;
+        place(path, c->line[i], &at);
+        *err = (struct err){};
+        (void)err_set(err, found.code, "%s%s", at.text, found.msg);
+        return;
+    }
 }
 
 /* ---- help ---------------------------------------------------------------------------------- */

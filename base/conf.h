@@ -57,16 +57,25 @@ struct conf {
      * negative errno with what is wrong in err. */
     int (*more)(void *ctx, const char *where, const struct conf_pair *pair, struct err *err);
     void *more_ctx;
+    uint32_t *line; /* of the file, by option; 0: not set there. CONF_OPTS_MAX of them, or NULL */
 };
 #define CONF_NOT_MINE 1
+#define CONF_OPTS_MAX 128
 /* Longer names of sections and keys are refused. */
 #define CONF_NAME_MAX 48
 
 /* Set every field to its default. Defaults that do not parse are bugs: assert. */
 void conf_defaults(const struct conf *c);
 
-/* Read an INI file. errors: -ENOENT, -EACCES, -EINVAL with "FILE:LINE: ..." */
+/* Read an INI file. errors: -ENOENT, -EACCES, -EINVAL with "FILE:LINE: ..."; a key that is there
+ * twice is one where c->line is given. */
 [[nodiscard]] int conf_read(const struct conf *c, const char *path, struct err *err);
+
+/*
+ * An error in a value that was found after the file had been read: where its text begins with a
+ * "section.key" that this file has set (c->line), "FILE:LINE: " is put before it.
+ */
+void conf_place(const struct conf *c, const char *path, struct err *err);
 
 /* "section.key=value", as given to -o on the command line. */
 [[nodiscard]] int conf_set(const struct conf *c, struct str assignment, struct err *err);

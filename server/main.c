@@ -37,12 +37,13 @@ struct args {
     const char *config, *ui, *ui_dev;
     struct str set[64]; /* in order, after the file */
     size_t n_set;
+    uint32_t line[CONF_OPTS_MAX];
     char listen[256], data[1024];
 };
 
 static struct args args;
 static const struct conf table = {
-    .program = "stratad", .opt = srv_opts, .n_opt = 0, .target = &args.conf};
+    .program = "stratad", .opt = srv_opts, .n_opt = 0, .target = &args.conf, .line = args.line};
 
 static struct conf conf_of(void)
 {
@@ -218,8 +219,11 @@ static int run(struct app *a, int signals, int opened, struct err *err)
     }
 }
 
-static int fail(const struct err *err)
+static int fail(struct err *err)
 {
+    const struct conf c = conf_of();
+
+    conf_place(&c, args.config, err);
     (void)fprintf(stderr, "stratad: %s\n", err->msg);
     return 1;
 }

@@ -17,7 +17,8 @@ Written from the option tables of the programs (`stratad --markdown-config`,
 
 A file has sections and keys (`--config FILE`); one setting is given as `-o section.key=value`.
 Durations and sizes need a suffix (`10s`, `256MiB`), counts and percentages have none. An unknown
-key, a value out of range or a missing suffix stops the program at its start, with file and line.
+key, one that is there twice, a value out of range or a missing suffix stops the program at its start,
+with file and line.
 Sections `[rule NAME]` of `strata-agent` are in [labels.md](labels.md).
 """
 

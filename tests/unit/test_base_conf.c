@@ -25,6 +25,7 @@ static const struct conf_opt opts[] = {
      INT64_C(864000000000000), "an age"},
 };
 static char seen[200];
+static uint32_t lines[CONF_OPTS_MAX];
 
 /* Sections that the table does not have. */
 static int more(void *ctx, const char *where, const struct conf_pair *p, struct err *err)
@@ -43,12 +44,14 @@ static const struct conf conf = {.program = "test",
                                  .opt = opts,
                                  .n_opt = sizeof opts / sizeof opts[0],
                                  .target = &s,
-                                 .more = more};
+                                 .more = more,
+                                 .line = lines};
 
 static int setup(void **state)
 {
     (void)state;
     conf_defaults(&conf);
+    memset(lines, 0, sizeof lines);
     return 0;
 }
 
@@ -146,6 +149,7 @@ static void refusals_name_the_place(void **state)
         {"[b]\npercent = 101\n", ":2: b.percent: \"101\" is out of range: 0 to 100"},
         {"[a]\non = maybe\n", ":2: a.on: \"maybe\" is not on, off"},
         {"[a]\nname = a\n  more\n", ":3: a line must not begin with a blank"},
+        {"[a]\nname = a\n[b]\nn = 1\n[a]\nname = b\n", ":6: a.name: given twice, first in line 2"},
         {"[a]\nwhat is this\n", ":2: neither [section], key = value"},
         {longest, ":2: the line is too long"},
     };
@@ -157,10 +161,41 @@ static void refusals_name_the_place(void **state)
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         struct err err = {};
 
+        memset(lines, 0, sizeof lines);
         assert_true(read_text(t[i].text, &err) < 0);
         if (!strstr(err.msg, t[i].says) || !strstr(err.msg, "/tmp/strata_conf_"))
             fail_msg("case %zu: %s", i, err.msg);
     }
+}
+
+/* What is wrong with a value may be seen when all are known. */
+static void late_refusals_name_the_place(void **state)
+{
+    const struct {
+        const char *says, *placed;
+    } t[] = {
+        {"a.name: not there", "x.ini:2: a.name: not there"},
+        {"b.size = 5: odd", "x.ini:4: b.size = 5: odd"},
+        {"b.size \"5\" is odd", "x.ini:4: b.size \"5\" is odd"},
+        {"b.size", "x.ini:4: b.size"},
+        {"b.sized: no such thing", "b.sized: no such thing"},
+        {"a.on: not from the file", "a.on: not from the file"},
+        {"b.n: the command line wins", "b.n: the command line wins"},
+    };
+    struct err err = {};
+
+    (void)state;
+    assert_int_equal(read_text("[a]\nname = n\n[b]\nsize = 2KiB\nn = 5\n", &err), 0);
+    assert_int_equal(conf_set(&conf, STR("b.n=6"), &err), 0);
+    assert_int_equal(conf_set(&conf, STR("b.n=7"), &err), 0); /* the last wins there */
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        err = (struct err){};
+        assert_int_equal(err_set(&err, -EINVAL, "%s", t[i].says), -EINVAL);
+        conf_place(&conf, "x.ini", &err);
+        assert_string_equal(err.msg, t[i].placed);
+        assert_int_equal(err.code, -EINVAL);
+    }
+    conf_place(&conf, NULL, &err); /* no file was given */
 }
 
 static void no_file(void **state)
@@ -227,8 +262,15 @@ static void help_and_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(defaults), TEST(file_is_read),  TEST(other_sections), TEST(refusals_name_the_place),
-        TEST(no_file),  TEST(nul_in_a_line), TEST(assignments),    TEST(help_and_table),
+        TEST(defaults),
+        TEST(file_is_read),
+        TEST(other_sections),
+        TEST(refusals_name_the_place),
+        TEST(no_file),
+        TEST(nul_in_a_line),
+        TEST(assignments),
+        TEST(help_and_table),
+        TEST(late_refusals_name_the_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

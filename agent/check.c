@@ -295,8 +295,11 @@ void check_print(const struct check *c, FILE *to)
     for (uint32_t i = 0; i < c->n; i++) {
         const struct bpf_probe_item *m = &c->item[i];
 
-        (void)fprintf(to, "%-24s %-11s %s%s%s\n", m->name, word[m->state], m->why,
-                      m->remedy[0] ? " -- " : "", m->remedy);
+        if (m->why[0] || m->remedy[0])
+            (void)fprintf(to, "%-24s %-11s %s%s%s\n", m->name, word[m->state], m->why,
+                          m->remedy[0] ? " -- " : "", m->remedy);
+        else
+            (void)fprintf(to, "%-24s %s\n", m->name, word[m->state]);
     }
     check_reason(c, reason);
     if (c->worst == BPF_PROBE_IMPOSSIBLE)

@@ -28,6 +28,7 @@ static void put_identity(FILE *to, const struct procread_identity *id, uint32_t 
 {
     int64_t tick = NS_PER_S / sysconf(_SC_CLK_TCK);
     struct target_key key = {.pidns = id->pidns, .pid = id->pid};
+    char text[40];
     bool kept;
 
     key.start.v = procread_boot_time("/proc", state_dir, &kept).v + (int64_t)id->start_ticks * tick;
@@ -37,7 +38,7 @@ static void put_identity(FILE *to, const struct procread_identity *id, uint32_t 
                   kept ? "" : "    (the boot time is not kept: it may move)");
     (void)fprintf(to, "%-16s %u on the host, %" PRIu64 " in pid namespace %" PRIu64 "\n", "pid",
                   pid, id->pid, id->pidns);
-    (void)fprintf(to, "%-16s %" PRId64 " ns since 1970\n", "start", key.start.v);
+    (void)fprintf(to, "%-16s %s\n", "start", real_ns_format(key.start, text));
 }
 
 static const char *label_by(const struct rules_result *r, struct str name)
@@ -95,7 +96,10 @@ int check_pid(const struct agent_conf *conf, uint32_t pid, const char *state_dir
         (void)fprintf(stderr, "strata-agent: process %u: %s\n", pid, err.msg);
     } else {
         put_identity(to, &id, pid, state_dir);
-        put(to, "exe", f.exe, NULL);
+        if (f.exe.n)
+            put(to, "exe", f.exe, NULL);
+        else
+            (void)fprintf(to, "%-16s -    (it has none, or may not be read by this user)\n", "exe");
         put(to, "command line", f.masked, NULL);
         put(to, "comm", f.comm, NULL);
         put(to, "cgroup", f.cgroup, NULL);

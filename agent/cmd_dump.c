@@ -77,6 +77,7 @@ int cmd_dump(int argc, char **argv)
     struct buf out;
     int r;
 
+    argv[0] = (char[]){"strata dump"}; /* in errors and help: what was typed */
     argp_err_exit_status = TROUBLE;
     argp_parse(&argp, argc, argv, 0, NULL, &a); // NOLINT(concurrency-mt-unsafe): no other thread
     o.pid = (uint32_t)a.pid;

@@ -417,6 +417,15 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
         json_dec_i64(&j, f->v[i].v);
     }
     json_object_end(&j);
+    json_key(&j, "units"); /* of those that are no plain counts */
+    json_object_begin(&j);
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (f->v[i].why || strcmp(f->v[i].unit, "count") == 0)
+            continue;
+        json_key(&j, f->v[i].name);
+        json_cstr(&j, f->v[i].unit);
+    }
+    json_object_end(&j);
     json_object_end(&j);
     free(f);
     buf_chr(out, '\n');

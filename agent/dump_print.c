@@ -140,11 +140,27 @@ static void call_name(struct buf *out, int64_t nr)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Control characters are no part of a name that a terminal should act on. */
+/* Control characters are no part of a name that a terminal should act on: \xHH, as everywhere. */
 static void put_clean(struct buf *out, struct str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        buf_chr(out, (unsigned char)s.p[i] < ' ' || s.p[i] == 127 ? '?' : s.p[i]);
+    struct buf clean;
+    struct str v;
+
+    buf_init(&clean, 4 * s.n + 1);
+    (void)str_repair(&clean, s);
+    v = buf_view(&clean);
+    for (size_t i = 0; i < v.n; i++) {
+        unsigned char c = (unsigned char)v.p[i];
+        unsigned char next = i + 1 < v.n ? (unsigned char)v.p[i + 1] : 0;
+
+        if (c < ' ' || c == 127)
+            buf_printf(out, "\\x%02x", c);
+        else if (c == 0xc2 && next < 0xa0) /* U+0080 to U+009F */
+            buf_printf(out, "\\x%02x", v.p[++i] & 0xff);
+        else
+            buf_chr(out, (char)c);
+    }
+    buf_deinit(&clean);
 }
 
 static void text_frames(struct printer *p, const struct dump_thread *t, struct buf *out)

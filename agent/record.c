@@ -582,6 +582,11 @@ static void add_label(struct record_opts *o, struct str name, struct str value,
 {
     if (!name.n || !value.n)
         argp_error(state, "a label is NAME=VALUE");
+    if (!labels_name_ok(name))
+        argp_error(state,
+                   "\"%.*s\" is no name of a label: a letter or _, then letters, digits and _.-/, "
+                   "at most %d bytes",
+                   STR_ARG(str_to(name, 40)), LABELS_NAME);
     for (uint32_t i = 0; i < o->n_label; i++) {
         if (str_eq(o->label[i].name, name)) {
             o->label[i].value = value;
@@ -709,6 +714,7 @@ int record_main(int argc, char **argv)
     const char *url;
     int code;
 
+    argv[0] = (char[]){"strata record"}; /* in errors and help: what was typed */
     log_set_level(LOG_ERROR);
     argp_err_exit_status = RECORD_OURS;
     // NOLINTBEGIN(concurrency-mt-unsafe): no other thread yet

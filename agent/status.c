@@ -87,12 +87,35 @@ static void print_spool(struct str json, FILE *to)
                   figure(json, "agent_dropped"), figure(json, "agent_batches_spooled"));
 }
 
+/* What follows head. */
+static struct str behind(struct str json, struct str head)
+{
+    const char *at = json.n ? memmem(json.p, json.n, head.p, head.n) : NULL;
+
+    return at ? str_from(json, (size_t)(at - json.p) + head.n) : STR("");
+}
+
+/* " ns", " B"; nothing for a count. */
+static void print_unit(struct str units, struct str key, FILE *to)
+{
+    char name[80];
+    struct str u;
+
+    (void)snprintf(name, sizeof name, "%.*s", STR_ARG(str_to(key, sizeof name - 1)));
+    u = status_value(units, name);
+    if (str_eq(u, STR("nanoseconds")))
+        u = STR("ns");
+    else if (str_eq(u, STR("bytes")))
+        u = STR("B");
+    if (u.n)
+        (void)fprintf(to, " %.*s", STR_ARG(u));
+}
+
 /* All of "figures", one in a line, without the zeros. */
 static void print_figures(struct str json, FILE *to)
 {
-    const struct str head = STR("\"figures\":{");
-    const char *at = json.n ? memmem(json.p, json.n, head.p, head.n) : NULL;
-    struct str rest = at ? str_from(json, (size_t)(at - json.p) + head.n) : STR("");
+    const struct str units = behind(json, STR("\"units\":{"));
+    struct str rest = behind(json, STR("\"figures\":{"));
 
     while (rest.n && rest.p[0] == '"') {
         struct str key = str_from(rest, 1), value;
@@ -102,8 +125,11 @@ static void print_figures(struct str json, FILE *to)
             return;
         value = str_from(rest, key.n + 4); /* behind ":" and the quote */
         value = str_to(value, str_find(value, '"'));
-        if (!str_eq(value, STR("0")))
-            (void)fprintf(to, "  %-32.*s %.*s\n", STR_ARG(key), STR_ARG(value));
+        if (!str_eq(value, STR("0"))) {
+            (void)fprintf(to, "  %-32.*s %.*s", STR_ARG(key), STR_ARG(value));
+            print_unit(units, key, to);
+            (void)fputc('\n', to);
+        }
         rest = str_from(rest, key.n + 4 + value.n + 1);
         if (rest.n && rest.p[0] == ',')
             rest = str_from(rest, 1);
@@ -130,6 +156,6 @@ void status_print(struct str json, FILE *to)
     print_spool(json, to);
     line(json, "identity", "identities", to);
     line(json, "kernel_symbols", "kernel symbols", to);
-    (void)fprintf(to, "figures, but for zeros (nanoseconds, bytes, counts)\n");
+    (void)fprintf(to, "figures, but for zeros; without a unit: counts\n");
     print_figures(json, to);
 }

@@ -9,7 +9,8 @@ static const char json[] =
     "{\"version\":\"0.1\",\"pid\":12,\"state\":\"running\",\"t_ns\":\"5000000000\","
     "\"upload\":\"no \\\"answer\\\": x\",\"period_ns\":\"20408163\",\"asked_period_ns\":"
     "\"10101010\",\"figures\":{\"agent_windows\":\"7\",\"agent_zero\":\"0\",\"agent_cost\":"
-    "\"12300000\"}}\n";
+    "\"12300000\",\"agent_rss\":\"4096\"},\"units\":{\"agent_cost\":\"nanoseconds\","
+    "\"agent_rss\":\"bytes\"}}\n";
 
 static void values(void **state)
 {
@@ -62,6 +63,8 @@ static void text(void **state)
     assert_non_null(strstr(out, "own CPU            1.23 % of one CPU"));
     assert_non_null(strstr(out, "as of              1970-01-01T00:00:05Z\n"));
     assert_non_null(strstr(out, "  agent_windows                    7\n"));
+    assert_non_null(strstr(out, "  agent_cost                       12300000 ns\n"));
+    assert_non_null(strstr(out, "  agent_rss                        4096 B\n"));
     assert_null(strstr(out, "agent_zero"));
     free(out);
 }

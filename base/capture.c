@@ -132,12 +132,19 @@ int capture_open(struct capture *c, const char *path, struct err *err)
     if (c->fd < 0)
         return err_set(err, -errno, "%.100s: %s", path, strerrordesc_np(errno));
     buf_init(&c->body, CAPTURE_BODY_MAX);
-    if (fstat(c->fd, &st) == 0)
-        c->size = (uint64_t)st.st_size;
-    r = read_header(c, path, err);
-    if (r < 0)
+    if (fstat(c->fd, &st) < 0)
+        r = err_set(err, -errno, "%.100s: %s", path, strerrordesc_np(errno));
+    else if (S_ISDIR(st.st_mode))
+        r = err_set(err, -EISDIR, "%.100s is a directory", path);
+    else
+        r = read_header(c, path, err);
+    if (r < 0) {
         capture_close(c);
-    return r;
+        return r;
+    }
+    c->size = (uint64_t)st.st_size;
+    c->changed.v = (int64_t)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+    return 0;
 }
 
 void capture_close(struct capture *c)

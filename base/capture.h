@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "base/time.h"
 
 /*
  * The capture file, NAME.strata (docs/format-wire.md, "The capture file"): a header, then records,
@@ -31,6 +32,7 @@ struct capture {
     int fd;
     uint64_t at;     /* bytes read */
     uint64_t size;   /* of the file when it was opened */
+    real_ns changed; /* when it had last been written */
     uint32_t kind;   /* of the last record */
     struct buf body; /* its bytes, until the next one */
 };

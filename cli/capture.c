@@ -78,12 +78,14 @@ int capture_send(const struct cli_server *s, const char *path, struct capture_se
 
     *ret = (struct capture_sent){};
     TRY(capture_open(&f, path, err));
+    ret->changed = f.changed;
     while ((r = capture_next(&f, err)) == 0) {
         r = take(s, &f, ret, err);
         if (r < 0)
             break;
     }
     if (r == -EBADMSG) { /* what comes behind cannot be found; what came before is whole */
+        ret->damaged = true;
         ret->cut = "a record is damaged, the rest was left";
         r = 0;
         *err = (struct err){};
@@ -108,7 +110,8 @@ void capture_sent_free(struct capture_sent *c)
 
 /* ---- where it is seen ---------------------------------------------------------------------- */
 
-/* The day before and after the beginning, where the end is not known. */
+/* Where its end is not known: until the file was last written, a day at most. The first samples are
+ * a little older than the file. */
 static struct interval range_of(const struct capture_sent *c)
 {
     struct interval t = {};
@@ -121,6 +124,9 @@ static struct interval range_of(const struct capture_sent *c)
     if (answer_ns(c->about, "begun_ns", &t.t0)) {
         t.t0.v -= t.t0.v % NS_PER_S;
         t.t1.v = t.t0.v + 86400 * NS_PER_S;
+        if (c->changed.v > t.t0.v && c->changed.v < t.t1.v)
+            t.t1.v = c->changed.v + NS_PER_S - c->changed.v % NS_PER_S;
+        t.t0.v -= 2 * NS_PER_S;
     }
     return t;
 }
@@ -177,13 +183,17 @@ void capture_describe(const struct capture_sent *c, struct buf *out)
     struct interval t = {};
     struct str command = answer_text(json_object_get(a, "command"));
 
-    text_name(out, command.n ? command : answer_text(json_object_get(a, "name")));
+    if (!command.n)
+        command = answer_text(json_object_get(a, "name"));
+    text_name(out, command.n ? command : STR("nobody says of what"));
     if (answer_ns(c->end, "from_ns", &t.t0) && answer_ns(c->end, "to_ns", &t.t1))
         buf_printf(out, ", %.1f s", (double)(t.t1.v - t.t0.v) / (double)NS_PER_S);
     if (json_is_integer(json_object_get(a, "rate")))
         buf_printf(out, ", %lld Hz", (long long)json_integer_value(json_object_get(a, "rate")));
-    buf_cstr(out, ", on ");
-    text_name(out, answer_text(json_object_get(a, "host")));
+    if (answer_text(json_object_get(a, "host")).n) {
+        buf_cstr(out, ", on ");
+        text_name(out, answer_text(json_object_get(a, "host")));
+    }
     if (!c->whole)
         buf_printf(out, " - a part only: %s", c->cut ? c->cut : "it could not be read");
 }

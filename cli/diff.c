@@ -281,7 +281,13 @@ int cli_diff(int argc, char **argv)
                               .children = children,
                               .doc =
                                   "What changed between A, before, and B, after: two ranges, two "
-                                  "selectors, or both. Lines say first what each side is."};
+                                  "selectors, or both. Lines say first what each side is.\v"
+                                  "Change is B less A, of a function's own time; of total, with "
+                                  "what it calls. Sure: yes where the change of the total is at "
+                                  "least twice its standard error, no where it is less or there "
+                                  "are fewer than 30 samples, ? where that error is not known "
+                                  "(samples of several periods, for instance). new, gone: on one "
+                                  "side alone."};
     struct diff d = {.rows = "20", .sort = "delta"};
     struct err err = {};
     struct buf query, out;

@@ -54,9 +54,11 @@ static void say(const struct import *m, const char *file, const struct capture_s
                    c->duplicate);
         if (c->rejected)
             buf_printf(&b, ", %" PRIu64 " rows refused by the server", c->rejected);
-        buf_cstr(&b, "\n  ");
-        capture_view(c, &v);
-        capture_link(&b, m->ask.server.url, &v, NULL);
+        if (c->stored || c->duplicate) {
+            buf_cstr(&b, "\n  ");
+            capture_view(c, &v);
+            capture_link(&b, m->ask.server.url, &v, NULL);
+        }
         buf_chr(&b, '\n');
     }
     (void)fwrite(b.p, 1, b.n, stdout);
@@ -72,8 +74,10 @@ int cli_import(int argc, char **argv)
         .children = children,
         .doc = "Sends capture files of `strata record` (.strata) to a server. A batch that the "
                "server has already counts once: importing twice changes nothing.\v"
-               "The server takes data up to its ingest.age (7 days by default). Exit status: 0 all "
-               "is there; 2 not, and why is said."};
+               "The server takes data up to its ingest.age (7 days by default). A file whose "
+               "recording was not finished is sent as far as it goes, and that is said. Exit "
+               "status: 0 all that the file holds is there; 2 not, and why is said: a record is "
+               "damaged, for instance."};
     struct import m = {};
     struct err err = {};
     int status = CLI_OK;
@@ -91,7 +95,7 @@ int cli_import(int argc, char **argv)
             say(&m, m.file[i], &c);
         if (r < 0)
             status = cli_fail(&err);
-        else if (c.rejected)
+        else if (c.rejected || c.damaged)
             status = CLI_TROUBLE;
         capture_sent_free(&c);
     }

@@ -67,6 +67,8 @@ void private_stop(struct private *p); /* a no-op where it does not run */
 struct capture_sent {
     json_t *about, *end; /* NULL: not there */
     uint64_t stored, duplicate, rejected;
+    real_ns changed; /* when the file had last been written */
+    bool damaged;    /* not all that is in it could be read */
     bool whole;      /* the recording came to its end */
     const char *cut; /* where not: why, static */
 };

@@ -139,6 +139,7 @@ int private_start(struct private *p, struct err *err)
 {
     char conf[PROGRAM_PATH + 16], log[PROGRAM_PATH + 16];
     pid_t self = getpid();
+    int since = program_signals;
     int out[2] = {-1, -1}, r;
 
     *p = (struct private){};
@@ -160,7 +161,12 @@ int private_start(struct private *p, struct err *err)
                    : read_ready(p, out[0], err);
     (void)close(out[0]);
     if (r < 0) {
-        r = say_why(log, err);
+        if (cli_stop || program_signals != since) {
+            *err = (struct err){};
+            r = err_set(err, -EINTR, "interrupted");
+        } else {
+            r = say_why(log, err);
+        }
         private_stop(p);
     }
     return r;

@@ -53,7 +53,9 @@ static const struct argp_option options[] = {
      "strata, pprof, folded, speedscope, svg, text or json, whatever FILE is called", 2},
     {"server", OPT_SERVER, "URL", 0,
      "send it there, as it is taken; default: STRATA_SERVER, without -o", 2},
-    {"no-server", OPT_NO_SERVER, NULL, 0, "no server, and none of our own is left running", 2},
+    {"no-server", OPT_NO_SERVER, NULL, 0,
+     "no server, and none of our own is left running; without -o the summary is all that is left",
+     2},
     {"token-file", OPT_TOKEN_FILE, "FILE", 0,
      "the server's token, mode 0600; default: STRATA_TOKEN_FILE", 2},
     {"quiet", 'q', NULL, 0, "no progress line, no summary", 2},
@@ -283,7 +285,10 @@ static int wait_agent(pid_t pid)
     program_signals_to = 0;
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    (void)fprintf(stderr, "strata: strata-agent was ended by signal %d\n", WTERMSIG(status));
+    if (program_signals)
+        (void)fprintf(stderr, "strata: interrupted before anything was recorded\n");
+    else
+        (void)fprintf(stderr, "strata: strata-agent was ended by signal %d\n", WTERMSIG(status));
     return RECORD_OURS;
 }
 

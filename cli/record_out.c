@@ -285,8 +285,11 @@ static void put_incomplete(struct buf *b, const json_t *end)
     json_object_foreach(in, why, v) sum += json_integer_value(v);
     if (!sum)
         return;
-    buf_printf(b, "incomplete  %lld of %.0f stacks (%.1f %%)\n", (long long)sum, samples,
-               samples > 0 ? 100.0 * (double)sum / samples : 0.0);
+    buf_cstr(b, "incomplete  ");
+    text_count(b, (uint64_t)sum);
+    buf_cstr(b, " of ");
+    text_count(b, samples > 0 ? (uint64_t)samples : 0);
+    buf_printf(b, " stacks (%.1f %%)\n", samples > 0 ? 100.0 * (double)sum / samples : 0.0);
     json_object_foreach(in, why, v)
     {
         buf_printf(b, "%14lld  ", (long long)json_integer_value(v));

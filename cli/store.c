@@ -189,7 +189,7 @@ static bool on_size(void *ctx, const struct store_size *s)
     column(&o->b, s->n, 16);
     column(&o->b, s->raw, 18);
     column(&o->b, s->stored, 18);
-    buf_printf(&o->b, "%10.3f\n", s->n ? (double)s->stored / (double)s->n : 0);
+    buf_printf(&o->b, "%16.3f\n", s->n ? (double)s->stored / (double)s->n : 0);
     return true;
 }
 
@@ -197,7 +197,7 @@ static int stats(struct out *o, struct err *err)
 {
     if (!o->args->json)
         buf_cstr(&o->b, "what                             n         bytes raw      bytes stored"
-                        "   per one\n");
+                        "   bytes per one\n");
     return store_list_sizes(o->v, on_size, o, err);
 }
 

@@ -44,6 +44,12 @@ static void put_scaled(struct buf *b, const struct scale *s, double v)
 {
     double x;
 
+    if (v == 0) { /* of what it counts, not of its smallest unit */
+        while (s->one > 1 && s->one != 1e9)
+            s++;
+        buf_printf(b, "0 %s", s->unit);
+        return;
+    }
     while (v < s->from)
         s++;
     x = v / s->one;

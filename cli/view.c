@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <argp.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/capture.h"
 #include "cli/local.h"
 #include "cli/text.h"
 
@@ -82,6 +84,12 @@ static int show(const struct view *v, struct private *p, struct err *err)
     }
     buf_init(&link, 64 << 10);
     buf_init(&line, 64 << 10);
+    if (!c.stored && !c.duplicate) {
+        r = err_set(err, -ENODATA, "%.100s holds no samples%s%s", v->file, c.cut ? ": " : "",
+                    c.cut ? c.cut : "");
+        capture_sent_free(&c);
+        return r;
+    }
     capture_view(&c, &at);
     capture_link(&link, p->url, &at, NULL);
     capture_describe(&c, &line);
@@ -115,15 +123,15 @@ int cli_view(int argc, char **argv)
                "could not be shown."};
     struct view v = {};
     struct private p = {};
+    struct capture f;
     struct err err = {};
     int r;
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &v) != 0) // NOLINT(concurrency-mt-unsafe)
         return CLI_TROUBLE;
-    if (access(v.file, R_OK) < 0) {
-        (void)err_set(&err, -1, "%.100s cannot be read", v.file);
+    if (capture_open(&f, v.file, &err) < 0) /* before a server is started for it */
         return cli_fail(&err);
-    }
+    capture_close(&f);
     program_catch_signals();
     r = private_start(&p, &err);
     if (r == 0)

@@ -49,7 +49,7 @@ class Cli(unittest.TestCase):
         self.assertIn("self", lines[1])
         self.assertRegex(lines[2], r"600\.0 core-ms +65\.9 % +600\.0 core-ms +65\.9 % +60 +hot$")
         self.assertRegex(lines[3], r"300\.0 core-ms .* 30 +warm$")
-        self.assertRegex(out, r"0 core-ns +0\.0 % +900\.0 core-ms +98\.9 % +90 +main +\[demo\]")
+        self.assertRegex(out, r"0 core-s +0\.0 % +900\.0 core-ms +98\.9 % +90 +main +\[demo\]")
 
     def test_names_cannot_steer_the_terminal(self):
         out = self.run_ok("top", "--from", "now-5m", "--sort", "total")

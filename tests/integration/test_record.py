@@ -6,6 +6,7 @@ Every status that can come out, every format read back by a reader of its own wi
 the summary names, and what is left when it is interrupted. Figures are printed, not judged, where
 they are times.
 """
+import datetime
 import glob
 import json
 import os
@@ -123,6 +124,8 @@ class Record(unittest.TestCase):
                 (["-r", "10000", *touch], "1 to 9999"),
                 (["-t", "gil", *touch], 'type "gil" is not built yet; built: cpu'),
                 (["-l", "x", *touch], "NAME=VALUE"),
+                (["-l", "1x=y", *touch], 'strata record: "1x" is no name of a label'),
+                (["-d", "0", *touch], "strata record: -d 0: must be longer than nothing"),
                 (["-p", "1", *touch], "exclude each other"),
                 (["--server", "http://127.0.0.1:1", *touch], "no server at http://127.0.0.1:1"),
                 ([], "nothing to record")):
@@ -489,7 +492,8 @@ class Record(unittest.TestCase):
             for name, data, status, text in (
                     ("cut", whole[:-10], 0, "the file ends inside a record"),
                     ("cut2", whole[:40], 0, "the file ends inside a record"),
-                    ("bent", whole[:-1] + bytes([whole[-1] ^ 1]), 0, "a record is damaged"),
+                    ("bent", whole[:-1] + bytes([whole[-1] ^ 1]), 2, "a record is damaged"),
+                    ("head", whole[:40] + b"\xff" + whole[41:], 2, "a record is damaged"),
                     ("other", b"x" * 100, 2, "is no capture file"),
                     ("empty", b"", 2, "is no capture file"),
                     ("later", whole[:8] + b"\x02" + whole[9:], 2, "version 2")):
@@ -497,8 +501,31 @@ class Record(unittest.TestCase):
                     f.write(data)
                 out, err = self.run_it("import", "--server", s.url, self.path(name), status=status)
                 self.assertIn(text, out + err, name)
-        out, err = self.run_it("import", "--server", "http://127.0.0.1:1", self.path("other"),
-                               status=2)
+        self.run_it("import", "--server", "http://127.0.0.1:1", self.path("other"), status=2)
+        for name, text in (("other", "is no capture file"), ("cut2", "holds no samples"),
+                           ("nothing", "nothing: No such file or directory"),
+                           ("tmp", "tmp is a directory")):
+            out, err = self.run_it("view", "--no-open", self.path(name), status=2)
+            self.assertEqual(out, "")
+            self.assertIn(text, err)
+
+    def test_link_of_a_part(self):
+        """Where the end is not known, the link ends when the file was last written."""
+        file = self.path("a.strata")
+        self.record("-q", "-o", file, "--", *burn(2.5))
+        with open(file, "rb") as f:
+            whole = f.read()
+        with open(file, "wb") as f:
+            f.write(whole[:-10])
+        with Server() as s:
+            out, _ = self.run_it("import", "--server", s.url, file)
+            link = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(out.split()[-1]).query))
+            begin, end = (datetime.datetime.fromisoformat(link[x][:19]) for x in ("from", "to"))
+            self.assertLess((end - begin).total_seconds(), 60)
+            top = s.get("/api/v1/top", q=link["q"], **{"from": link["from"], "to": link["to"]})
+            every = s.get("/api/v1/top", q=link["q"], **{"from": "now-1h"})
+            self.assertGreater(int(top.json()["total"]), 0)
+            self.assertEqual(top.json()["total"], every.json()["total"])
 
     def test_server(self):
         """To a shared server, as it is taken; the file of it, imported there, changes nothing."""

@@ -3,6 +3,7 @@
 """strata check on the data directory of a real server: sound, beside it, damaged."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -123,6 +124,9 @@ class StoreFiles(unittest.TestCase):
                                                           s.dir).stdout)}
             self.assertEqual(sizes["part files"]["stored"], sum(p["bytes"] for p in parts))
             self.assertEqual(sizes["dict node"]["n"], 3 * (5 + 5 * 50))
+            table = run("store", "stats", s.dir).stdout.splitlines()
+            self.assertEqual({len(x) for x in table}, {len(table[0])}, table)  # columns stay apart
+            self.assertTrue(all(re.search(r"\d +\d+\.\d{3}$", x) for x in table[1:]), table)
             r = run("store", "cat", s.dir, "1", "999")
             self.assertEqual(r.returncode, 2)
             self.assertIn("no block 999", r.stderr)

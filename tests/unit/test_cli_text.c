@@ -35,7 +35,13 @@ static void test_value(void **state)
     text_value(&b, STR("offcpu"), STR("nanoseconds"), 412e6);
     is("412.0 ms");
     text_value(&b, STR("cpu"), STR("nanoseconds"), 0);
-    is("0 core-ns");
+    is("0 core-s");
+    text_value(&b, STR("offcpu"), STR("nanoseconds"), 0);
+    is("0 s");
+    text_value(&b, STR("live"), STR("bytes"), 0);
+    is("0 B");
+    text_value(&b, STR("cpu"), STR("nanoseconds"), 7);
+    is("7 core-ns");
     text_value(&b, STR("live"), STR("bytes"), 1.5 * 1024 * 1024 * 1024);
     is("1.50 GiB");
     text_value(&b, STR("live"), STR("bytes"), 512);

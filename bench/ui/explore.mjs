@@ -88,7 +88,7 @@ for (const [what, whole] of [['trimmed', false], ['whole', true]]) {
     say(`frames_${what}_${motion}`, median(runs), 'frames/s', runs);
   }
 }
-await p.page.context().close();
+await p.page.close();
 
 /* ---- speedscope, the same data ---- */
 if (!existsSync(RIVAL)) console.log('speedscope_open,skip,ms,0,,\nspeedscope_ratio,skip,times,0,,');
@@ -135,7 +135,7 @@ else {
       await q.page.waitForFunction(() => window.strataCounters?.draws > 0, null, { polling: 20 });
       await q.page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok))));
       ours.push(performance.now() - t0);
-      await q.page.context().close();
+      await q.page.close();
     }
     say('explore_open_cold', median(ours), 'ms', ours);
     say('speedscope_ratio', median(opened) / median(ours), 'times');

@@ -41,29 +41,39 @@ export async function launch() {
   });
 }
 
+/** Contexts that stay, by browser and pixel density: a page in one finds the modules compiled. */
+const contexts = new WeakMap();
+async function contextOf(browser, dpr) {
+  if (!contexts.has(browser)) contexts.set(browser, new Map());
+  const mine = contexts.get(browser);
+  if (!mine.has(dpr)) {
+    const c = await browser.newContext({ deviceScaleFactor: dpr, timezoneId: 'UTC', locale: 'en-US' });
+    c.on('close', () => mine.delete(dpr));
+    mine.set(dpr, c);
+  }
+  return mine.get(dpr);
+}
+
 /**
- * A page of its own: UTC, reduced motion unless asked otherwise, every error collected.
+ * A page of its own: UTC, reduced motion unless asked otherwise, every error collected. `hasten`: timers of
+ * a second and more end that many times sooner, for what repeats every few seconds.
  * @param {any} browser @param {object} [options]
  */
-export async function open(browser, { scheme = 'light', width = 1440, height = 900, motion = 'reduce', dpr = 1, expect = [] } = {}) {
-  const context = await browser.newContext({
-    viewport: { width, height },
-    colorScheme: scheme,
-    reducedMotion: motion,
-    deviceScaleFactor: dpr,
-    timezoneId: 'UTC',
-    locale: 'en-US',
-  });
-  const page = await context.newPage();
+export async function open(browser, { scheme = 'light', width = 1440, height = 900, motion = 'reduce', dpr = 1, expect = [], hasten = 1 } = {}) {
+  const page = await (await contextOf(browser, dpr)).newPage();
+  await page.setViewportSize({ width, height });
+  await page.emulateMedia({ colorScheme: scheme, reducedMotion: motion });
   const trouble = [];
   page.on('pageerror', (e) => trouble.push(`pageerror: ${e.message}`));
   page.on('console', (m) => {
     if (m.type() === 'error' && !expect.some((re) => re.test(m.text()))) trouble.push(`console: ${m.text()}`);
   });
-  await page.addInitScript(() => {
+  await page.addInitScript((hasten) => {
     window.violations = [];
     document.addEventListener('securitypolicyviolation', (e) => window.violations.push(`${e.effectiveDirective} ${e.blockedURI} ${e.sample}`));
-  });
+    const { setTimeout } = window;
+    if (hasten > 1) window.setTimeout = (f, ms, ...rest) => setTimeout(f, ms >= 1000 ? ms / hasten : ms, ...rest);
+  }, hasten);
   return {
     page,
     trouble,
@@ -85,8 +95,11 @@ export async function open(browser, { scheme = 'light', width = 1440, height = 9
     },
     /** Ends the page; whatever it complained about fails here. */
     async close() {
-      const v = await page.evaluate(() => window.violations).catch(() => []);
-      await context.close();
+      const v = await page.evaluate(() => {
+        localStorage.clear(); // what one page prefers is nothing to the next
+        return window.violations;
+      }).catch(() => []);
+      await page.close();
       const all = [...trouble, ...v.map((x) => `csp: ${x}`)];
       if (all.length) throw new Error(all.join('\n'));
     },

@@ -190,7 +190,7 @@ test('live: nothing is asked in a hidden tab; a server that goes and comes is sa
     await page.mouse.move(5, 5);
     await hide(true);
     server.state.log.length = 0;
-    await page.waitForTimeout(6000);
+    await page.waitForTimeout(2000); // two of its turns
     assert.equal(server.state.log.length, 0);
     server.state.gone = true;
     await hide(false);
@@ -202,7 +202,7 @@ test('live: nothing is asked in a hidden tab; a server that goes and comes is sa
     await page.waitForFunction(() => !document.querySelector('.live-trouble'), null, { timeout: 14_000 });
     await page.locator('button', { hasText: 'Follow' }).click();
     assert.equal(await page.locator('button', { hasText: 'Follow' }).getAttribute('aria-pressed'), 'true');
-  }, { expect: [/ERR_/] });
+  }, { expect: [/ERR_/], hasten: 5 });
 });
 
 test('by: levels in the graph, lines of the chart, columns of the table; the rest has a name', async () => {

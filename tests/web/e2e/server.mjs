@@ -108,7 +108,7 @@ export async function serve({ base = '' } = {}) {
     res.setHeader('X-Content-Type-Options', 'nosniff');
     res.setHeader('Referrer-Policy', 'no-referrer');
     res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
-    res.setHeader('Cache-Control', 'no-store');
+    res.setHeader('Cache-Control', url.pathname.startsWith(`${base}/ui/`) ? 'public, max-age=31536000, immutable' : 'no-store');
     if (url.pathname.startsWith(`${base}/api/v1/`)) {
       let params = url.searchParams;
       if (req.method === 'POST') {

@@ -258,7 +258,7 @@ struct query_sums {
 /* What frames are told apart by: the functions of an answer. */
 enum query_detail {
     QUERY_OF_FUNCTIONS = 0,
-    QUERY_OF_LINES,     /* and the line in it */
+    QUERY_OF_LINES,     /* and the line in it; inlined apart from called */
     QUERY_OF_ADDRESSES, /* and the address in the binary, by its build */
     QUERY_OF_FRAMES,    /* all that a sender tells apart */
 };
@@ -273,7 +273,7 @@ struct query_func {
     uint64_t addr;
     struct str path, build; /* of the binary */
     uint32_t start_line;    /* of frames */
-    bool inlined;
+    bool inlined;           /* into its caller; of lines and frames */
 };
 
 /* The word for a kind: "native", ...; "" for 0. Static. */

@@ -105,10 +105,10 @@ static int frame_func(struct query *q, uint32_t epoch, uint32_t id, struct query
         ret->path = s.bin;
         ret->build = s.bin_id;
     }
-    if (q->detail == QUERY_OF_FRAMES) {
+    if (q->detail == QUERY_OF_FRAMES)
         ret->start_line = s.start_line;
+    if (q->detail != QUERY_OF_ADDRESSES)
         ret->inlined = (s.flags & FRAME_INLINED) != 0;
-    }
     ret->key = query_func_key(ret);
     return 0;
 }

@@ -108,14 +108,15 @@ void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uin
     json_array_end(j);
 }
 
-/* Where lines or addresses are told apart: which, null where it is unknown. */
+/* Where lines or addresses are told apart: which, null where it is unknown; and what was inlined. */
 static void put_places(struct json_out *j, const struct query_func *fn, uint32_t n)
 {
-    bool lines = false, addresses = false;
+    bool lines = false, addresses = false, inlined = false;
 
     for (uint32_t i = 0; i < n; i++) {
         lines |= fn[i].line != 0;
         addresses |= fn[i].addr != 0;
+        inlined |= fn[i].inlined;
     }
     for (int k = 0; k < 2; k++) {
         if (!(k ? addresses : lines))
@@ -132,6 +133,13 @@ static void put_places(struct json_out *j, const struct query_func *fn, uint32_t
         }
         json_array_end(j);
     }
+    if (!inlined)
+        return;
+    json_key(j, "inlined");
+    json_array_begin(j);
+    for (uint32_t i = 0; i < n; i++)
+        json_bool(j, fn[i].inlined);
+    json_array_end(j);
 }
 
 /* The very same bytes: of a dictionary each text is there once. */

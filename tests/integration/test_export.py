@@ -145,6 +145,13 @@ class Export(unittest.TestCase):
         self.assertEqual((p.types, p.default), ([("samples", "count"), ("cpu", "nanoseconds")],
                                                 "cpu"))
         self.assertEqual((p.time, p.duration, p.period), (T0, 10 * S, TICK))
+        a = self.server.get("/api/v1/top", q='cpu{service="b14"}', key="line", sort="total",
+                            **{"from": f"{T0}ns", "to": f"{T0 + 10 * S}ns"}).json()
+        func, row = a["func"], a["row"]
+        self.assertEqual({(a["strings"][func["name"][i]], func["line"][i], func["inlined"][i]):
+                          row["total"][i] // TICK for i in row["func"]},
+                         {("main", 10, False): 10, ("printf", 3, False): 9, ("memcpy", 7, True): 8,
+                          ("printf", 4, False): 1, ("copy", 1, True): 1})
 
     def test_the_same_sum_everywhere(self):
         rows = [dict(stack=["main", ("python", f"f{i % 7}", f"{i % 3}.py", i % 5, "")] +

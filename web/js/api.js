@@ -402,6 +402,7 @@ export async function top(params, signal) {
       key: fs.key[f] ?? '',
       raw: fs.raw?.[f] === 1,
       line: num(a.func?.line?.[f]),
+      inlined: a.func?.inlined?.[f] === true,
       self: num(column('self')[i]) ?? 0,
       total: num(column('total')[i]) ?? 0,
       samples: num(column('samples')[i]),

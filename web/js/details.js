@@ -107,8 +107,11 @@ export function inspector(c, n, everywhere, act) {
     </div>`;
 }
 
-/** @param {Context} c @param {number} n @param {number} frames not 0: a run of frames too small to draw @param {boolean} deepest zooming cannot show them */
-export function tip(c, n, frames, deepest) {
+/**
+ * @param {Context} c @param {number} n @param {number} frames not 0: a run of frames too small to draw
+ * @param {boolean} deepest zooming cannot show them @param {unknown} [lines] of the function
+ */
+export function tip(c, n, frames, deepest, lines = nothing) {
   const t = c.tree;
   if (frames) {
     const cut = t.func[n] < 0;
@@ -127,6 +130,7 @@ export function tip(c, n, frames, deepest) {
   const up = t.parent[n];
   return html`<b class="tip-name"><bdi>${show(t.funcs.name[fn] ?? '')}</bdi></b>
     <div class="tip-where">${fn === 0 ? (c.whole ?? 'the whole selection') : html`${o.swatch}${o.text} · <bdi>${where(c, n)}</bdi>`}</div>
+    ${lines}
     <div class="tip-values"><span>total <b>${total(f.v, c.type)}</b>${error(c, f)}</span><span>self <b>${total(f.self, c.type)}</b></span></div>
     ${f.parent && n !== 0 ? share('of parent', up >= 0 ? t.total[up] : c.parentOfRoot, f.parent) : nothing}
     ${c.root || t.rootHash ? share('of view', t.total[c.root], f.view) : nothing}${share('of total', c.everything, f.total)}

@@ -28,7 +28,8 @@ export function parseFilter(text) {
   return m ? { verb: /** @type {Verb} */ (m[1]), scope: m[2] ?? '', pattern: m[3] ?? '' } : null;
 }
 
-const escape = (/** @type {string} */ s) => s.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
+/** Text as an expression that matches it. */
+export const escape = (/** @type {string} */ s) => s.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
 
 /** The filter about exactly this function. @param {Verb} verb @param {string} name as recorded */
 export function filterOf(verb, name) {

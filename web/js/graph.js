@@ -12,6 +12,7 @@ const ROW_PX = 18;
 const ANIMATION_MS = 120;
 const SLOW_DRAW_MS = 8; // after a draw this slow the zoom jumps instead of moving
 const DRAG_PX = 4;
+const REST_MS = 500;
 const MAX_MAGNIFY = 4096;
 
 /**
@@ -21,6 +22,7 @@ const MAX_MAGNIFY = 4096;
  * @param {(node: number, list: number) => void} on.hover  -1: nothing under the pointer
  * @param {(node: number, x: number, y: number) => void} [on.menu]  right click, client pixels
  * @param {(node: number, frames: number) => unknown} on.tip  a template; null: none
+ * @param {(node: number) => Promise<boolean>} [on.rest]  the pointer stays there: does the tip say more now?
  */
 export function createGraph(on) {
   /** @param {string} tag @param {string} name @param {...Node} kids */
@@ -35,12 +37,13 @@ export function createGraph(on) {
   for (const c of [base, over]) c.setAttribute('aria-hidden', 'true');
   const pin = make('div', 'graph-pin', base, over);
   const spacer = make('div', 'graph-spacer');
-  const scroller = make('div', 'graph-scroll', pin, spacer);
+  /* Above the canvases and empty: what scrolls has no pixels, so a frame costs one picture and not two. */
+  const scroller = make('div', 'graph-scroll', spacer);
   scroller.tabIndex = -1;
   const tip = make('div', 'tip');
   tip.hidden = true;
   tip.setAttribute('role', 'presentation');
-  const el = make('div', 'graph', scroller, tip);
+  const el = make('div', 'graph', pin, scroller, tip);
   const ctx = /** @type {CanvasRenderingContext2D} */ (base.getContext('2d', { alpha: false }));
   const octx = /** @type {CanvasRenderingContext2D} */ (over.getContext('2d'));
 
@@ -63,7 +66,8 @@ export function createGraph(on) {
     lastDraw = 0,
     dirty = false,
     frozen = false,
-    marked = false;
+    marked = false,
+    rest = 0;
   /** @type {ReturnType<typeof colours>|null} */ let col = null;
   /** @type {ReturnType<typeof palette>|null} */ let pal = null;
   const type = { font: '', advance: 7, dpr: 1 };
@@ -265,7 +269,8 @@ export function createGraph(on) {
       : -1;
   }
   function leave() {
-    if (frozen) return;
+    if (frozen || (hovered < 0 && tip.hidden)) return;
+    clearTimeout(rest);
     hovered = -1;
     tip.hidden = true;
     on.hover(-1, -1);
@@ -282,6 +287,11 @@ export function createGraph(on) {
       const content = b < 0 ? null : on.tip(n, list.count[b]);
       tip.hidden = !content;
       render(content ?? nothing, tip);
+      clearTimeout(rest);
+      if (content && on.rest && !list.count[b])
+        rest = setTimeout(async () => {
+          if ((await on.rest?.(n)) && hovered === b && !tip.hidden) render(on.tip(n, 0), tip);
+        }, REST_MS);
       on.hover(n, b);
       el.classList.toggle('pointing', b >= 0);
     }
@@ -296,7 +306,7 @@ export function createGraph(on) {
   }
 
   /** @type {null | {x:number, y:number, top:number, moved:boolean}} */ let drag = null;
-  over.addEventListener('pointermove', (e) => {
+  scroller.addEventListener('pointermove', (e) => {
     if (!drag || !(e.buttons & 1) || e.pointerType === 'touch') {
       drag = null;
       point(e);
@@ -310,11 +320,11 @@ export function createGraph(on) {
     drag.x = e.clientX;
     scroller.scrollTop = drag.top + drag.y - e.clientY;
   });
-  over.addEventListener('pointerdown', (e) => {
-    if (e.button !== 0) return;
+  scroller.addEventListener('pointerdown', (e) => {
+    if (e.button !== 0 || e.offsetX >= scroller.clientWidth) return; // the scroll bar is not the graph
     drag = { x: e.clientX, y: e.clientY, top: scroller.scrollTop, moved: false };
   });
-  over.addEventListener('click', (e) => {
+  scroller.addEventListener('click', (e) => {
     el.classList.remove('dragging');
     if (drag?.moved) {
       drag = null;
@@ -328,14 +338,14 @@ export function createGraph(on) {
     const target = run ? tree.parent[n] : n; // a run of small frames opens its parent
     on.zoom(target);
   });
-  over.addEventListener('contextmenu', (e) => {
+  scroller.addEventListener('contextmenu', (e) => {
     const b = at(e);
     if (b < 0 || !tree || !on.menu) return;
     e.preventDefault();
     leave();
     on.menu(list.count[b] > 0 ? tree.parent[list.node[b]] : list.node[b], e.clientX, e.clientY);
   });
-  over.addEventListener('pointerleave', leave);
+  scroller.addEventListener('pointerleave', leave);
   el.addEventListener(
     'wheel',
     (e) => {

@@ -83,7 +83,7 @@ export function createTable(on) {
   }
   /** @param {Row} r @param {number} i */
   function row(r, i) {
-    const where = r.file ? `${r.file}${r.line === null ? '' : `:${r.line}`}` : r.bin;
+    const where = (r.file ? `${r.file}${r.line === null ? '' : `:${r.line}`}` : r.bin) + (r.inlined ? ' · inlined' : '');
     const mine = groups.reduce((most, g) => Math.max(most, g.self[i] ?? 0), 0);
     /* a bar is as long as its value among the column's; the share of the total is the number beside it */
     const value = (/** @type {number} */ v, /** @type {number} */ most, /** @type {string} */ col) =>

@@ -8,10 +8,12 @@ import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { POLICY } from './server.mjs';
 import { launch, open } from './browser.mjs';
+import { place } from './harness.mjs';
 
 const { STRATAD, UI } = process.env;
 const INTEGRATION = fileURLToPath(new URL('../../integration', import.meta.url));
@@ -81,9 +83,9 @@ t1 = t0 + 60_000_000_000
 P = 10_000_000
 b = sb.Batch(labels={"host": "h1"})
 t = b.target(pid=42, comm="demo")
-F = lambda n, f="": ("native", n, f, 0, "/opt/demo")
+F = lambda n, line=0, inlined=False: dict(kind="native", name=n, file="demo.c" if line else "", line=line, bin="/opt/demo", inlined=inlined)
 b.stream("cpu", t0, t1, period=P, labels={"service": "demo"}, target=t, expected=1000, received=800, lost={"ring_full": (200, 200 * P)}, rows=[
-    dict(stack=[F("main"), F("alpha"), F("spin")], count=480, value=480 * P, t=t0 + 1_000_000, tid=42),
+    dict(stack=[F("main"), F("alpha", 12), F("spin", 30, True)], count=480, value=480 * P, t=t0 + 1_000_000, tid=42),
     dict(stack=[F("main"), F("beta"), F("spin")], count=160, value=160 * P, t=t0 + 2_000_000, tid=42),
     dict(stack=[F("main"), F("</script><script>window.__pwn=1</script>"), F("beta")], count=80, value=80 * P, t=t0 + 30_000_000_000, tid=43),
     dict(stack=[F("main"), F("gamma<int, char>")], count=80, value=80 * P, t=t0 + 59_000_000_000, tid=43)])
@@ -109,8 +111,19 @@ test('what an agent sends is seen: shares, exact totals, loss', async () => {
     assert.match(await text(page, '.chart-head'), /cpu cores per .* lost mean 0\.133 cores/);
     await page.keyboard.press('2');
     await page.waitForFunction(() => document.querySelectorAll('tr[data-row]').length === 6);
-    assert.match(await text(page, 'tr[data-row="0"]'), /^spin demo 6\.40 core-s 80\.0 % 6\.40 core-s 80\.0 %/);
+    assert.match(await text(page, 'tr[data-row="0"]'), /^spin demo\.c 6\.40 core-s 80\.0 % 6\.40 core-s 80\.0 %/);
     assert.equal(await page.evaluate(() => window.__pwn), undefined);
+  });
+});
+
+test('the pointer rests on a frame: file, line and what was inlined', async () => {
+  await explore(`?q=${encodeURIComponent('cpu{service="demo"}')}&${range}`, async (page) => {
+    for (const [name, lines] of [['alpha', /demo\.c:12$/], ['spin', /demo\.c:30 inlined$/]]) {
+      const at = await place(page, name);
+      await page.mouse.move(at.x, at.y);
+      await page.waitForFunction((name) => document.querySelector('.tip-line') && document.querySelector('.tip-name').textContent === name, name);
+      assert.match(await text(page, '.tip-line'), lines);
+    }
   });
 });
 
@@ -162,6 +175,44 @@ test('what the server refuses stands at its place', async () => {
   }, { expect: [/status of 4\d\d/] });
 });
 
+/** Sums of the values of a pprof profile, a column each: field 2 of the profile is a sample, field 2 of it its values. @param {Buffer} bytes */
+function pprofSums(bytes) {
+  const varint = (b, at) => {
+    let v = 0n;
+    for (let shift = 0n; ; shift += 7n) {
+      v |= BigInt(b[at] & 127) << shift;
+      if (b[at++] < 128) return [Number(v), at];
+    }
+  };
+  function* fields(b) {
+    let tag, n, at = 0;
+    while (at < b.length) {
+      [tag, at] = varint(b, at);
+      [n, at] = varint(b, at);
+      assert.ok([0, 2].includes(tag & 7), 'a wire type that pprof has');
+      yield [tag >> 3, (tag & 7) === 0 ? n : b.subarray(at, (at += n))];
+    }
+  }
+  const sums = [];
+  for (const [n, sample] of fields(bytes)) {
+    if (n !== 2) continue;
+    let k = 0;
+    for (const [m, v] of fields(sample)) {
+      if (m !== 2) continue;
+      const list = typeof v === 'number' ? [v] : [];
+      for (let at = 0, x; at < (v.length ?? 0);) {
+        [x, at] = varint(v, at);
+        list.push(x);
+      }
+      for (const x of list) {
+        sums[k] = (sums[k] ?? 0) + x;
+        k++;
+      }
+    }
+  }
+  return sums;
+}
+
 test('exports carry the same total', async () => {
   const q = new URLSearchParams({ q: 'cpu{service="demo"}' });
   const folded = await (await fetch(`${url}/api/v1/export?${q}&${range}&format=folded`)).text();
@@ -172,8 +223,17 @@ test('exports carry the same total', async () => {
     assert.equal(await (await fetch(url + (await of('Folded')))).text(), folded);
     const scope = await (await fetch(url + (await of('speedscope')))).json();
     assert.equal(scope.profiles[0].weights.reduce((s, w) => s + w, 0) * { nanoseconds: 1, milliseconds: 1e6, seconds: 1e9 }[scope.profiles[0].unit], 8e9);
-    const pprof = new Uint8Array(await (await fetch(url + (await of('pprof')))).arrayBuffer());
-    assert.deepEqual([...pprof.slice(0, 2)], [0x1f, 0x8b]);
+    const screen = await page.evaluate(() => window.strataGraph.tree.total[0]);
+    assert.equal(screen, 8e9);
+    const pprof = gunzipSync(Buffer.from(await (await fetch(url + (await of('pprof')))).arrayBuffer()));
+    assert.deepEqual(pprofSums(pprof), [800, screen], 'samples and weight');
+    const [svg, report, json] = await Promise.all([of('SVG'), of('text'), of('SVG').then((h) => h.replace('format=svg', 'format=json'))].map(async (h) => (await fetch(url + (await h))).text()));
+    for (const [what, file] of Object.entries({ svg, report })) for (const part of [/^(<text.*>)?cpu nanoseconds, sum(<|$)/m, /range: 20\d\d-\S+Z to /, /covered: 60\.000 s of 60\.000 s/, /lost: ring_full, 2\.000 s, n = 200/, /total: 8\.000 s, n = 800/]) assert.match(file, part, what);
+    assert.match(svg, /<title>all: 8\.000 s, 100\.0 %/);
+    const tree = JSON.parse(json);
+    assert.equal(tree.total, String(screen));
+    assert.equal(tree.node.self.reduce((s, v) => s + v, 0), screen);
+    assert.match(await text(page, '#crumbs'), /^all 8\.00 core-s/);
   });
 });
 

@@ -468,6 +468,29 @@ test('pointing shows the function everywhere: graph to table, table to graph; in
   });
 });
 
+test('the pointer rests: the lines of the function, what was inlined is said; once for a question', async () => {
+  await explore('?f=keep%3Atrain_epoch', async (page) => {
+    const at = await place(page, 'train_step');
+    await page.mouse.move(at.x, at.y);
+    await page.waitForFunction(() => document.querySelector('.tip-line'));
+    assert.match(await text(page, '.tip-line'), /^trainer\.py:11 inlined$/);
+    const lines = () => asked('/top').filter((l) => l.params.get('key') === 'line');
+    assert.equal(lines()[0].params.get('match'), '/^train_step$/');
+    assert.deepEqual(lines()[0].params.getAll('f'), ['keep:train_epoch'], 'of the same samples');
+    await page.mouse.move(5, 5);
+    await page.mouse.move(at.x, at.y);
+    assert.match(await text(page, '.tip'), /trainer\.py:11/, 'known, so at once');
+    await settled(page);
+    await settled(page);
+    assert.equal(lines().length, 1);
+  });
+  await explore('?view=table&key=line&s=train_step', async (page) => {
+    await page.waitForFunction(() => document.querySelector('tr[data-row]'));
+    await settled(page);
+    assert.match(await text(page, 'tr[data-row="0"]'), /^train_step trainer\.py:11 · inlined/);
+  });
+});
+
 test('390 px: the sandwich shows both graphs and the footer at once', async () => {
   await explore('?view=sandwich&fn=forward', async (page) => {
     await page.evaluate(() => document.querySelector('#panes').scrollIntoView());

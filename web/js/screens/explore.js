@@ -91,6 +91,7 @@ export function start() {
     graph.outline(f);
     if (from === 'graph') table.mark(t && f > 0 ? (t.funcs.key[f] ?? '') : '');
   }
+  /** @type {typeof import('../later/lines.js')|null} */ let lines = null;
   const graph = createGraph({
     zoom: (n) => picture.zoom(n),
     hover: (n) => point(tree()?.func[n] ?? -1, 'graph'),
@@ -102,7 +103,13 @@ export function start() {
       const t = tree();
       if (!t) return null;
       const deepest = frames > 0 && t.func[n] < 0 && t.parent[n] === graph.root && graph.root === 0;
-      return tip(picture.context(t), n, frames, deepest);
+      return tip(picture.context(t), n, frames, deepest, frames ? '' : lines?.linesText(t.funcs, t.func[n]));
+    },
+    async rest(n) {
+      const t = tree();
+      if (!t) return false;
+      lines ??= await import('../later/lines.js');
+      return lines.learn(t.funcs, t.func[n], sameShown());
     },
   });
   const a11y = createA11yTree();

@@ -12,7 +12,7 @@ const ROW_PX = 18;
 const ANIMATION_MS = 120;
 const SLOW_DRAW_MS = 8; // after a draw this slow the zoom jumps instead of moving
 const DRAG_PX = 4;
-const REST_MS = 500;
+const REST_MS = 500; // the pointer stays: more is asked for
 const MAX_MAGNIFY = 4096;
 
 /**
@@ -37,13 +37,12 @@ export function createGraph(on) {
   for (const c of [base, over]) c.setAttribute('aria-hidden', 'true');
   const pin = make('div', 'graph-pin', base, over);
   const spacer = make('div', 'graph-spacer');
-  /* Above the canvases and empty: what scrolls has no pixels, so a frame costs one picture and not two. */
-  const scroller = make('div', 'graph-scroll', spacer);
+  const scroller = make('div', 'graph-scroll', pin, spacer);
   scroller.tabIndex = -1;
   const tip = make('div', 'tip');
   tip.hidden = true;
   tip.setAttribute('role', 'presentation');
-  const el = make('div', 'graph', pin, scroller, tip);
+  const el = make('div', 'graph', scroller, tip);
   const ctx = /** @type {CanvasRenderingContext2D} */ (base.getContext('2d', { alpha: false }));
   const octx = /** @type {CanvasRenderingContext2D} */ (over.getContext('2d'));
 
@@ -306,7 +305,7 @@ export function createGraph(on) {
   }
 
   /** @type {null | {x:number, y:number, top:number, moved:boolean}} */ let drag = null;
-  scroller.addEventListener('pointermove', (e) => {
+  over.addEventListener('pointermove', (e) => {
     if (!drag || !(e.buttons & 1) || e.pointerType === 'touch') {
       drag = null;
       point(e);
@@ -320,11 +319,11 @@ export function createGraph(on) {
     drag.x = e.clientX;
     scroller.scrollTop = drag.top + drag.y - e.clientY;
   });
-  scroller.addEventListener('pointerdown', (e) => {
-    if (e.button !== 0 || e.offsetX >= scroller.clientWidth) return; // the scroll bar is not the graph
+  over.addEventListener('pointerdown', (e) => {
+    if (e.button !== 0) return;
     drag = { x: e.clientX, y: e.clientY, top: scroller.scrollTop, moved: false };
   });
-  scroller.addEventListener('click', (e) => {
+  over.addEventListener('click', (e) => {
     el.classList.remove('dragging');
     if (drag?.moved) {
       drag = null;
@@ -338,14 +337,14 @@ export function createGraph(on) {
     const target = run ? tree.parent[n] : n; // a run of small frames opens its parent
     on.zoom(target);
   });
-  scroller.addEventListener('contextmenu', (e) => {
+  over.addEventListener('contextmenu', (e) => {
     const b = at(e);
     if (b < 0 || !tree || !on.menu) return;
     e.preventDefault();
     leave();
     on.menu(list.count[b] > 0 ? tree.parent[list.node[b]] : list.node[b], e.clientX, e.clientY);
   });
-  scroller.addEventListener('pointerleave', leave);
+  over.addEventListener('pointerleave', leave);
   el.addEventListener(
     'wheel',
     (e) => {

@@ -108,7 +108,7 @@ void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uin
     json_array_end(j);
 }
 
-/* Where lines or addresses are told apart: which, null where it is unknown; and what was inlined. */
+/* Where lines or addresses are told apart: which, null where unknown; and what was inlined. */
 static void put_places(struct json_out *j, const struct query_func *fn, uint32_t n)
 {
     bool lines = false, addresses = false, inlined = false;

@@ -62,9 +62,9 @@ static struct map_slot *seek(const struct map *m, uint64_t key)
     return &m->slot[i];
 }
 
-static bool grow(struct map *m)
+static bool grow(struct map *m, uint64_t n)
 {
-    uint64_t old = slots(m), n = old ? old * 2 : SLOTS_MIN;
+    uint64_t old = slots(m);
     struct map bigger = *m;
 
     if (n > SLOTS_MAX || mem_fail_now())
@@ -82,6 +82,15 @@ static bool grow(struct map *m)
     free(m->slot);
     *m = bigger;
     return true;
+}
+
+bool map_reserve(struct map *m, uint32_t n)
+{
+    uint64_t want = SLOTS_MIN;
+
+    while (want / 8 * 7 < n)
+        want *= 2;
+    return want <= slots(m) || grow(m, want);
 }
 
 bool map_get(const struct map *m, uint64_t key, uint64_t *ret)
@@ -111,7 +120,7 @@ enum map_result map_at(struct map *m, uint64_t key, uint64_t **ret)
     if (m->n >= (m->max ? m->max : N_MAX))
         return MAP_FULL;
     if ((uint64_t)m->n + 1 > slots(m) / 8 * 7) {
-        if (!grow(m))
+        if (!grow(m, slots(m) ? slots(m) * 2 : SLOTS_MIN))
             return MAP_FULL;
         s = key ? seek(m, key) : zero_slot(m);
     }

@@ -26,6 +26,8 @@ enum map_result {
 void map_init(struct map *m, uint32_t max);
 void map_deinit(struct map *m);
 void map_clear(struct map *m); /* memory kept */
+/* Room for n entries at once; false: no memory, and the map is as it was. */
+bool map_reserve(struct map *m, uint32_t n);
 
 /* Value of key into *ret; false if it is not there. */
 bool map_get(const struct map *m, uint64_t key, uint64_t *ret);

@@ -30,11 +30,13 @@ struct bench {
     struct api *api;
     struct loader *loader;
     uint32_t workers;
+    bool keep; /* the store's folder, at its end */
     struct bench_map *map;
 };
 
 void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers);
-void bench_close(struct bench *b); /* the store's folder goes too */
+void bench_reopen(struct bench *b); /* as a server that has just started */
+void bench_close(struct bench *b);  /* the store's folder goes too, unless it is kept */
 
 [[gnu::noreturn]] void bench_die(const char *what, const struct err *err);
 
@@ -59,6 +61,8 @@ struct loaded {
 };
 
 struct loaded bench_load(struct bench *b, const struct load_ask *ask);
+/* The same rows again, one hour later. */
+void bench_next_hour(struct bench *b);
 void bench_loader_free(struct bench *b);
 
 /* One batch of a host, built and encoded, not yet appended: for those who send it themselves. */
@@ -79,13 +83,16 @@ void bench_seal(struct bench *b);
 /* ---- asking (bench_store_ask.c) -------------------------------------------------------------- */
 
 enum question {
-    Q_ONE,     /* flame graph of the largest service, as the API answers it */
-    Q_ALL,     /* a tree for each service, likewise */
-    Q_MERGED,  /* one tree over all services, likewise */
-    Q_ONE_TEN, /* as Q_ONE, ten of sixty minutes */
-    Q_TOP,     /* table of the largest service's functions */
-    Q_DIFF,    /* the largest service, ten minutes against the ten before */
-    Q_API_LAST = Q_DIFF,
+    Q_ONE,       /* flame graph of the largest service, as the API answers it */
+    Q_ALL,       /* a tree for each service, likewise */
+    Q_MERGED,    /* one tree over all services, likewise */
+    Q_ONE_TEN,   /* as Q_ONE, ten of sixty minutes */
+    Q_TOP,       /* table of the largest service's functions */
+    Q_DIFF,      /* the largest service, ten minutes against the ten before */
+    Q_ONE_SHORT, /* as Q_ONE, Q_MERGED, Q_TOP under short names, as the page asks */
+    Q_MERGED_SHORT,
+    Q_TOP_SHORT,
+    Q_API_LAST = Q_TOP_SHORT,
     Q_ONE_SUM, /* sums by stack, whole hour: summaries */
     Q_ALL_SUM,
     Q_ALL_RAW, /* a question that summaries cannot answer: nine of ten series */

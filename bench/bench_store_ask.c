@@ -14,10 +14,21 @@
 #define BUCKETS ((size_t)(DATA_SPAN_MS / DATA_BUCKET))
 
 const char *const question_name[QUESTIONS] = {
-    [Q_ONE] = "one",         [Q_ALL] = "all",         [Q_MERGED] = "merged",
-    [Q_ONE_TEN] = "one_ten", [Q_TOP] = "top",         [Q_DIFF] = "diff",
-    [Q_ONE_SUM] = "one_sum", [Q_ALL_SUM] = "all_sum", [Q_ALL_RAW] = "all_raw",
-    [Q_CUT_ONE] = "cut_one", [Q_CUT] = "cut",         [Q_SERIES] = "series",
+    [Q_ONE] = "one",
+    [Q_ALL] = "all",
+    [Q_MERGED] = "merged",
+    [Q_ONE_TEN] = "one_ten",
+    [Q_TOP] = "top",
+    [Q_DIFF] = "diff",
+    [Q_ONE_SHORT] = "one_short",
+    [Q_MERGED_SHORT] = "merged_short",
+    [Q_TOP_SHORT] = "top_short",
+    [Q_ONE_SUM] = "one_sum",
+    [Q_ALL_SUM] = "all_sum",
+    [Q_ALL_RAW] = "all_raw",
+    [Q_CUT_ONE] = "cut_one",
+    [Q_CUT] = "cut",
+    [Q_SERIES] = "series",
 };
 
 /* ---- through the API ------------------------------------------------------------------------- */
@@ -51,7 +62,8 @@ static void range_of(const struct bench *b, int64_t from_ms, int64_t to_ms, char
 
 static void ask_api(struct bench *b, enum question q, uint32_t service, struct msg_reply *reply)
 {
-    const bool ten = q == Q_ONE_TEN || q == Q_DIFF, all = q == Q_ALL || q == Q_MERGED;
+    const bool ten = q == Q_ONE_TEN || q == Q_DIFF,
+               all = q == Q_ALL || q == Q_MERGED || q == Q_MERGED_SHORT;
     char from[40], to[40], from_a[40], to_a[40], selector[64];
     struct bench_param p[8] = {{"q", selector}, {"from", from}, {"to", to}};
     uint32_t n = 3;
@@ -66,6 +78,8 @@ static void ask_api(struct bench *b, enum question q, uint32_t service, struct m
         p[n++] = (struct bench_param){"by", "service"};
         p[n++] = (struct bench_param){"groups", "200"};
     }
+    if (q == Q_ONE_SHORT || q == Q_MERGED_SHORT || q == Q_TOP_SHORT)
+        p[n++] = (struct bench_param){"names", "short"};
     if (q == Q_DIFF) {
         p[0].name = "a_q";
         p[1].name = "b_from";
@@ -74,9 +88,9 @@ static void ask_api(struct bench *b, enum question q, uint32_t service, struct m
         p[n++] = (struct bench_param){"a_to", to_a};
     }
     bench_get(b,
-              q == Q_TOP    ? "/api/v1/top"
-              : q == Q_DIFF ? "/api/v1/diff"
-                            : "/api/v1/flamegraph",
+              q == Q_TOP || q == Q_TOP_SHORT ? "/api/v1/top"
+              : q == Q_DIFF                  ? "/api/v1/diff"
+                                             : "/api/v1/flamegraph",
               p, n, reply);
 }
 

@@ -120,6 +120,19 @@ static struct loader *loader(struct bench *b)
     return l;
 }
 
+void bench_next_hour(struct bench *b)
+{
+    struct loader *l = loader(b);
+
+    b->hour.v += DATA_SPAN_MS * NS_PER_MS;
+    l->sealed_ms = 0;
+    for (uint32_t h = 0; h < BENCH_HOSTS; h++) {
+        l->host[h].at = 0;
+        for (uint32_t t = 0; t < TYPES; t++)
+            l->host[h].covered[t] = b->hour;
+    }
+}
+
 void bench_loader_free(struct bench *b)
 {
     struct loader *l = b->loader;

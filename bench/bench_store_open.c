@@ -86,7 +86,7 @@ static real_ns clock_of(void *ctx)
     return (real_ns){atomic_load(&b->now)};
 }
 
-void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers)
+static void start(struct bench *b)
 {
     static struct pool pool = {.max = 384 * MIB};
     struct ingest_conf ic = {.pool = &pool};
@@ -97,20 +97,12 @@ void bench_open(struct bench *b, const char *below, const char *data, uint32_t w
                             .mem_dict = UINT64_C(2) << 30,
                             .mem_cache = 1, /* each answer is made, not remembered */
                             .mem_query = UINT64_C(4) << 30,
-                            .workers = workers,
+                            .workers = b->workers,
                             .now = clock_of,
                             .now_ctx = b};
     struct api_conf ac = {.mem_max = UINT64_C(4) << 30, .answer_max = 256 * MIB};
     struct err err = {};
 
-    *b = (struct bench){.workers = workers};
-    if (data)
-        b->d = data_open(data);
-    if (!real_ns_parse(STR(HOUR), &b->hour))
-        data_die("the hour is no time");
-    atomic_store(&b->now, b->hour.v);
-    if (asprintf(&b->dir, "%s/bench_store.XXXXXX", below) < 0 || !mkdtemp(b->dir))
-        data_die("%s: no data directory can be made (--dir): %s", below, strerrordesc_np(errno));
     wire_limits_default(&ic.limits);
     b->ingest = ingest_new(&ic);
     sc.dir = b->dir;
@@ -124,13 +116,38 @@ void bench_open(struct bench *b, const char *below, const char *data, uint32_t w
     b->api = api_new(&ac);
 }
 
-void bench_close(struct bench *b)
+void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers)
 {
-    bench_loader_free(b);
+    *b = (struct bench){.workers = workers};
+    if (data)
+        b->d = data_open(data);
+    if (!real_ns_parse(STR(HOUR), &b->hour))
+        data_die("the hour is no time");
+    atomic_store(&b->now, b->hour.v);
+    if (asprintf(&b->dir, "%s/bench_store.XXXXXX", below) < 0 || !mkdtemp(b->dir))
+        data_die("%s: no data directory can be made (--dir): %s", below, strerrordesc_np(errno));
+    start(b);
+}
+
+static void stop(struct bench *b)
+{
     (void)api_free(b->api);
     (void)store_close(b->store);
     (void)ingest_free(b->ingest);
-    (void)nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void bench_reopen(struct bench *b)
+{
+    stop(b);
+    start(b);
+}
+
+void bench_close(struct bench *b)
+{
+    bench_loader_free(b);
+    stop(b);
+    if (!b->keep)
+        (void)nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     free(b->dir);
 }
 

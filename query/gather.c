@@ -637,9 +637,38 @@ static int gather(struct query *q, int64_t bucket_ns, bool listed, struct query_
     return 0;
 }
 
+/* Does a name that occurs have a shorter one? If none has, short names are the names. */
+static int any_template(struct query *q, bool *ret, struct query_err *e)
+{
+    const struct query_gather *g = q->gather;
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        struct store_trie t = {};
+        struct err err = {};
+        int r = store_trie(q->view, g->acc[i]->trie, &t, &err);
+
+        if (r < 0)
+            return query_store_failed(q, r, &err, e);
+        for (uint32_t k = 0; k < t.n_marked; k++) {
+            if (t.marked[k].mark & FUNC_TEMPLATE) {
+                *ret = true;
+                return 0;
+            }
+        }
+    }
+    *ret = false;
+    return 0;
+}
+
+static int gather_stacks(struct query *q, bool listed, struct query_err *e)
+{
+    TRY(gather(q, 0, listed, e));
+    return q->short_names ? any_template(q, &q->short_names, e) : 0;
+}
+
 int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
 {
-    return gather(q, bucket_ns, false, e);
+    return bucket_ns > 0 ? gather(q, bucket_ns, false, e) : gather_stacks(q, false, e);
 }
 
 int query_gather_listed(struct query *q, struct query_err *e)
@@ -647,7 +676,7 @@ int query_gather_listed(struct query *q, struct query_err *e)
     struct query_gather *g;
     uint32_t listed = 0;
 
-    TRY(gather(q, 0, true, e));
+    TRY(gather_stacks(q, true, e));
     g = q->gather;
     for (uint32_t i = 0; i < g->n_acc; i++)
         listed += !g->acc[i]->sum;

@@ -18,7 +18,7 @@
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
  *   shown.c                   the same, without what is too small to be shown
- *   filter.c short.c shape.c  that -> the tree that is shown: filters, names, leaves first
+ *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
  *   tree.c sandwich.c diff.c  the answers made of them
  *   top.c series.c            the tree, or sums by bucket -> tables
@@ -159,12 +159,6 @@ struct query_fate {
                                       struct store_trie_id trie, uint64_t **ret,
                                       uint64_t *ret_bytes, struct query_err *e);
 
-/* ---- short.c --------------------------------------------------------------------------------- */
-
-/* The name without template arguments; s itself where it has none, or where they do not close.
- * Else in the arena; {NULL, 0} with s.n > 0: no memory. */
-struct str query_short_name(struct arena *a, struct str s);
-
 /* ---- the question ---------------------------------------------------------------------------- */
 
 struct query {
@@ -181,7 +175,7 @@ struct query {
         n_window; /* with a step asked for at least 1: nothing is taken by a window of nobody */
     const struct store_window *window;
     struct query_filters filters;
-    bool short_names;
+    bool short_names;         /* false also where no name that was gathered has a shorter one */
     enum query_detail detail; /* of the answer being made */
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
@@ -444,8 +438,8 @@ uint64_t query_func_key(const struct query_func *f);
 [[nodiscard]] int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e);
 struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
 
-/* For shown.c: a group's node; the number of a function by its id in an epoch, remembered in ids or
- * not; room; a child that is known to be new. */
+/* For shown.c: a group's node; the numbers of functions by their ids in an epoch, remembered in ids
+ * or several at once; room; a child that is known to be new. */
 [[nodiscard]] int query_tree_group(struct query *q, struct query_tree *t, uint32_t group,
                                    uint32_t *ret, struct query_err *e);
 [[nodiscard]] int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
@@ -453,8 +447,10 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
 [[nodiscard]] int query_tree_func_by_id(struct query *q, struct query_tree *t,
                                         struct query_ids *ids, uint32_t id, uint32_t *ret,
                                         struct query_err *e);
-[[nodiscard]] int query_tree_func_of(struct query *q, struct query_tree *t, uint32_t epoch,
-                                     uint32_t id, uint32_t *ret, struct query_err *e);
+#define QUERY_FUNCS_MAX 64U
+[[nodiscard]] int query_tree_funcs(struct query *q, struct query_tree *t, uint32_t epoch,
+                                   uint32_t n, const uint32_t *id, uint32_t *ret,
+                                   struct query_err *e);
 [[nodiscard]] int query_tree_room(struct query *q, struct query_tree *t, uint32_t cap,
                                   struct query_err *e);
 [[nodiscard]] int query_tree_add(struct query *q, struct query_tree *t, uint32_t parent,

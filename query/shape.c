@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "base/hash.h"
+#include "base/short.h"
 #include "query/query_private.h"
 
 /*
@@ -14,7 +15,7 @@
 int query_short_func(struct query *q, const struct query_func *f, struct query_func *ret,
                      struct query_err *e)
 {
-    struct str name = query_short_name(&q->arena, f->name);
+    struct str name = func_short_name(&q->arena, f->name);
 
     if (name.n && !name.p)
         return query_no_memory(q, e);

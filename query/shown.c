@@ -50,6 +50,7 @@ struct shown {
     uint32_t *at;     /* node -> of the tree; where bit is set */
     uint64_t *bit;    /* shown */
     uint32_t room;
+    bool clean; /* sum is all 0 */
 
     struct map func; /* epoch << 32 | id -> function of the tree */
     unit_i128 *total;
@@ -119,7 +120,16 @@ static int scratch(struct shown *s, uint32_t n, struct query_err *e)
     QUERY_NEW(s->q, &s->at, n, e);
     QUERY_NEW(s->q, &s->bit, n / 64 + 1, e);
     s->room = n;
+    s->clean = true;
     return 0;
+}
+
+/* Zeroes for n nodes. */
+static void wipe(struct shown *s, uint32_t n)
+{
+    if (!s->clean)
+        memset(s->sum, 0, n * sizeof *s->sum);
+    s->clean = false;
 }
 
 static void scatter(struct slim *v, const struct query_acc *a)
@@ -209,7 +219,7 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
     TRY(trie_of(s, a, &t, e));
     TRY(scratch(s, a->n, e));
     TRY(query_alive(s->q, e));
-    memset(s->sum, 0, a->n * sizeof *s->sum);
+    wipe(s, a->n);
     scatter(s->sum, a);
     marked_self(s, &t, s->sum);
     (void)add_up(s->sum, t.fparent, a->n, INT64_MAX, s->pick);
@@ -273,7 +283,7 @@ static int sum_layer(struct shown *s, struct layer *l, struct query_tree *sk, ui
     }
     TRY(query_alive(s->q, e));
     TRY(scratch(s, l->n, e));
-    memset(s->sum, 0, l->n * sizeof *s->sum);
+    wipe(s, l->n);
     for (uint32_t i = 0; i < l->n_acc; i++)
         scatter(s->sum, l->acc[i]);
     if (!merged)
@@ -315,32 +325,52 @@ static int room_for(struct shown *s, uint32_t n, struct query_err *e)
     return 0;
 }
 
-static int func_of(struct shown *s, const struct layer *l, uint32_t i, uint32_t *ret,
-                   struct query_err *e)
+/* Functions that were met for the first time get their numbers in the tree. */
+static int name_some(struct shown *s, uint32_t epoch, const uint32_t *id, uint32_t n,
+                     struct query_err *e)
 {
-    uint32_t epoch = l->acc[0]->trie.epoch;
-    uint64_t *slot;
+    uint32_t func[QUERY_FUNCS_MAX] = {};
 
-    if (l->named) {
-        *ret = l->func[i];
-        return 0;
-    }
-    if (map_at(&s->func, (uint64_t)epoch << 32 | l->func[i], &slot) == MAP_FULL)
-        return query_no_memory(s->q, e);
-    if (*slot == 0) {
-        TRY(query_tree_func_of(s->q, s->t, epoch, l->func[i], ret, e));
-        *slot = *ret;
-    }
-    *ret = (uint32_t)*slot;
+    TRY(query_tree_funcs(s->q, s->t, epoch, n, id, func, e));
+    for (uint32_t i = 0; i < n; i++)
+        (void)map_put(&s->func, (uint64_t)epoch << 32 | id[i], func[i]); /* is there */
     return 0;
 }
 
-static int place_one(struct shown *s, const struct layer *l, uint32_t i, struct query_err *e)
+/* The functions of n picked nodes, the last first, as they are placed: func[] of each. */
+static int name_picked(struct shown *s, const struct layer *l, const uint32_t *pick, uint32_t n,
+                       uint32_t *func, struct query_err *e)
 {
-    uint32_t p = l->parent[i] ? s->at[l->parent[i]] : l->top, func = 0, k = 0;
+    uint32_t epoch = l->acc[0]->trie.epoch, id[QUERY_FUNCS_MAX], n_id = 0;
+    uint64_t *slot, have = 0;
+
+    assert(n <= QUERY_FUNCS_MAX);
+    for (uint32_t k = n; k-- > 0;) {
+        switch (map_at(&s->func, (uint64_t)epoch << 32 | l->func[pick[k]], &slot)) {
+        case MAP_FULL:
+            return query_no_memory(s->q, e);
+        case MAP_ADDED:
+            id[n_id++] = l->func[pick[k]];
+            break;
+        case MAP_FOUND:
+            break;
+        }
+    }
+    if (n_id)
+        TRY(name_some(s, epoch, id, n_id, e));
+    for (uint32_t k = 0; k < n; k++) {
+        (void)map_get(&s->func, (uint64_t)epoch << 32 | l->func[pick[k]], &have);
+        func[k] = (uint32_t)have;
+    }
+    return 0;
+}
+
+static int place_one(struct shown *s, const struct layer *l, uint32_t i, uint32_t func,
+                     struct query_err *e)
+{
+    uint32_t p = l->parent[i] ? s->at[l->parent[i]] : l->top, k = 0;
     uint32_t nodes = (uint32_t)s->sum[i].low & (NODES_MAX - 1);
 
-    TRY(func_of(s, l, i, &func, e));
     TRY(query_tree_add(s->q, s->t, p, func, &k, e));
     s->t->fn_flag[func] |= QUERY_FN_FRAME;
     if (s->t->group)
@@ -354,6 +384,24 @@ static int place_one(struct shown *s, const struct layer *l, uint32_t i, struct 
     return 0;
 }
 
+static int place_picked(struct shown *s, const struct layer *l, uint32_t picked,
+                        struct query_err *e)
+{
+    uint32_t func[QUERY_FUNCS_MAX];
+
+    while (picked > 0) {
+        uint32_t n = picked < QUERY_FUNCS_MAX ? picked : QUERY_FUNCS_MAX;
+        const uint32_t *pick = s->pick + picked - n;
+
+        if (!l->named)
+            TRY(name_picked(s, l, pick, n, func, e));
+        for (uint32_t k = n; k-- > 0;)
+            TRY(place_one(s, l, pick[k], l->named ? l->func[pick[k]] : func[k], e));
+        picked -= n;
+    }
+    return 0;
+}
+
 /* The picked nodes of a layer, and what they and the level above weigh by themselves. */
 static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, struct query_err *e)
 {
@@ -364,8 +412,7 @@ static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, 
     memset(s->bit, 0, (l->n / 64 + 1) * sizeof *s->bit);
     s->at[0] = l->top;
     query_bit_set(s->bit, 0);
-    while (picked > 0)
-        TRY(place_one(s, l, s->pick[--picked], e));
+    TRY(place_picked(s, l, picked, e));
     for (uint32_t i = 0; i < l->n_acc; i++) {
         const struct query_acc *a = l->acc[i];
 

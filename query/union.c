@@ -113,22 +113,14 @@ static int frame_func(struct query *q, uint32_t epoch, uint32_t id, struct query
     return 0;
 }
 
-static int plain_func(struct query *q, uint32_t epoch, uint32_t id, struct query_func *ret,
-                      struct query_err *e)
+static struct query_func plain_func(const struct store_func *s)
 {
-    struct store_func s = {};
-    struct err err = {};
-    int r = store_func(q->view, epoch, id, &s, &err);
-
-    if (r < 0)
-        return query_store_failed(q, r, &err, e);
-    *ret = (struct query_func){.scope = s.scope,
-                               .name = s.name,
-                               .file = s.file,
-                               .bin = str_basename(s.bin),
-                               .kind = s.kind,
-                               .key = s.key};
-    return 0;
+    return (struct query_func){.scope = s->scope,
+                               .name = s->name,
+                               .file = s->file,
+                               .bin = str_basename(s->bin),
+                               .kind = s->kind,
+                               .key = s->key};
 }
 
 /* The names that an epoch's functions have in the tree; room for those below n. */
@@ -158,18 +150,38 @@ int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32
 }
 
 /* id: a function of the epoch, or a frame of it, by what the question tells apart. */
-int query_tree_func_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
-                       uint32_t *ret, struct query_err *e)
+static int func_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t id,
+                   uint32_t *ret, struct query_err *e)
 {
     struct query_func f = {};
 
     if (q->detail == QUERY_OF_FUNCTIONS)
-        TRY(plain_func(q, epoch, id, &f, e));
-    else
-        TRY(frame_func(q, epoch, id, &f, e));
+        return query_tree_funcs(q, t, epoch, 1, &id, ret, e);
+    TRY(frame_func(q, epoch, id, &f, e));
     if (t->short_names)
         TRY(query_short_func(q, &f, &f, e));
     return query_tree_func(q, t, &f, ret, e);
+}
+
+int query_tree_funcs(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
+                     const uint32_t *id, uint32_t *ret, struct query_err *e)
+{
+    struct store_func s[QUERY_FUNCS_MAX];
+    struct err err = {};
+    int r;
+
+    assert(n <= QUERY_FUNCS_MAX && q->detail == QUERY_OF_FUNCTIONS);
+    r = store_funcs(q->view, epoch, n, id, s, &err);
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    for (uint32_t i = 0; i < n; i++) {
+        struct query_func f = plain_func(&s[i]);
+
+        if (t->short_names)
+            TRY(query_short_func(q, &f, &f, e));
+        TRY(query_tree_func(q, t, &f, &ret[i], e));
+    }
+    return 0;
 }
 
 int query_tree_func_by_id(struct query *q, struct query_tree *t, struct query_ids *ids, uint32_t id,
@@ -178,7 +190,7 @@ int query_tree_func_by_id(struct query *q, struct query_tree *t, struct query_id
     *ret = ids->func[id];
     if (*ret)
         return 0;
-    TRY(query_tree_func_of(q, t, ids->epoch, id, ret, e));
+    TRY(func_of(q, t, ids->epoch, id, ret, e));
     ids->func[id] = *ret;
     return 0;
 }

@@ -80,6 +80,7 @@ static void put_base64(struct json_out *j, struct str s)
 
 static void put_strings(struct json_out *j, const struct api_strings *s)
 {
+    uint64_t was = j->repaired;
     char key[12];
 
     json_key(j, "strings");
@@ -89,7 +90,7 @@ static void put_strings(struct json_out *j, const struct api_strings *s)
     json_array_end(j);
     json_key(j, "raw");
     json_object_begin(j);
-    for (uint32_t i = 0; i < s->n; i++) {
+    for (uint32_t i = 0; j->repaired > was && i < s->n; i++) {
         if (str_utf8_ok(s->v[i]))
             continue;
         (void)snprintf(key, sizeof key, "%u", i);
@@ -156,6 +157,7 @@ int api_put_funcs(struct api_call *c, const struct query_func *fn, uint32_t n, s
     uint32_t *file = name ? name + n : NULL, *bin = name ? file + n : NULL;
 
     api_strings_init(&s, &c->arena);
+    s.failed |= !map_reserve(&s.index, n);
     for (uint32_t i = 0; name && i < n; i++) {
         name[i] = api_string(&s, fn[i].name);
         /* neighbours mostly share these */

@@ -10,18 +10,31 @@ struct span {
     int64_t lo, hi; /* ms, hi included; lo > hi: not seen */
 };
 
+/* What is asked of the rows: those that tell nothing of it are left out. */
+enum wants {
+    WANT_TYPES = 1,   /* when each type occurred */
+    WANT_SERIES = 2,  /* which series occurred */
+    WANT_SPANS = 4,   /* and when */
+    WANT_TARGETS = 8, /* which targets, when, with which types */
+    WANT_THREADS = 16,
+    WANT_CPUS = 32,
+};
+
 struct occur {
     struct store_view *v;
+    uint32_t wants;
     const struct selection *sel;
     struct opened *o;
     struct span *series, *target; /* target: by number in the view */
+    struct span *of_type;         /* by type_bit() */
     uint64_t **thread;            /* by source: bitmap of those met */
+    uint32_t *threads;            /* by source: how many, 0 (none) left out */
     uint64_t *cpu;                /* bitmap: met */
+    uint32_t cpus;                /* all below it were, 0 (not kept) left out */
     uint64_t *type;               /* bitmaps by target */
     uint32_t **local_target;      /* invert() */
     uint32_t n_target, type_words;
-    bool cpus; /* are asked for */
-    int r;     /* STORE_PARTIAL: a source could not be read */
+    int r; /* STORE_PARTIAL: a source could not be read */
 };
 
 static void widen(struct span *s, int64_t lo, int64_t hi)
@@ -54,10 +67,14 @@ static bool on_row(void *ctx, const struct row_at *row)
     const struct local_thread *th;
 
     widen(&o->series[row->series], row->ms, row->ms);
+    widen(&o->of_type[type_bit(row->type)], row->ms, row->ms);
     bit_set(o->cpu, row->cpu);
     if (!src->local) /* it began to touch the range after it was looked at: cannot be */
         return true;
-    bit_set(o->thread[row->source], row->thread);
+    if (!bit_get(o->thread[row->source], row->thread)) {
+        bit_set(o->thread[row->source], row->thread);
+        o->threads[row->source] += row->thread > 0;
+    }
     th = TABLE(&src->local->thread, struct local_thread, row->thread);
     meet_target(o, src->target[th->target], row->type, row->ms, row->ms);
     return true;
@@ -68,19 +85,61 @@ static bool inside(const struct span *s, int64_t lo, int64_t hi)
     return s->lo <= lo && s->hi >= hi;
 }
 
-/* Not where cpus are asked for: a key does not say them. */
+static bool knows_cpus(struct occur *o, const struct local *l)
+{
+    while (o->cpus < LOCAL_CPUS && bit_get(o->cpu, o->cpus))
+        o->cpus++;
+    return !(o->wants & WANT_CPUS) || o->cpus >= l->cpu;
+}
+
+static bool knows_series(const struct occur *o, uint32_t series, ptype_id type, int64_t lo,
+                         int64_t hi)
+{
+    const struct span *s = &o->series[series];
+
+    return (!(o->wants & WANT_SERIES) || s->lo <= s->hi) &&
+           (!(o->wants & WANT_SPANS) || inside(s, lo, hi)) &&
+           (!(o->wants & WANT_TYPES) || inside(&o->of_type[type_bit(type)], lo, hi));
+}
+
 static bool is_known(void *ctx, const struct row_at *row, int64_t last)
 {
-    const struct occur *o = ctx;
+    struct occur *o = ctx;
     const struct opened *src = &o->o[row->source];
     uint32_t target;
 
-    if (o->cpus || !src->local || !bit_get(o->thread[row->source], row->thread))
+    if (!src->local || !knows_cpus(o, src->local) ||
+        !knows_series(o, row->series, row->type, row->ms, last) ||
+        ((o->wants & WANT_THREADS) && !bit_get(o->thread[row->source], row->thread)))
         return false;
+    if (!(o->wants & WANT_TARGETS))
+        return true;
     target = src->target[TABLE(&src->local->thread, struct local_thread, row->thread)->target];
-    return inside(&o->series[row->series], row->ms, last) &&
-           inside(&o->target[target], row->ms, last) &&
+    return inside(&o->target[target], row->ms, last) &&
            bit_get(o->type + (size_t)target * o->type_words, type_bit(row->type));
+}
+
+#define SERIES_LOOK 256u /* of a block, compared */
+
+/* A block says its series and its times, not its threads: those must all have been met. */
+static bool is_dull(void *ctx, uint32_t source, const struct block_meta *m)
+{
+    struct occur *o = ctx;
+    const struct opened *src = &o->o[source];
+    int64_t lo = ms_floor((real_ns){m->t0}), hi = ms_ceil((real_ns){m->t1}) - 1;
+
+    if ((o->wants & WANT_TARGETS) || !src->local || !knows_cpus(o, src->local) ||
+        m->smax - m->smin > SERIES_LOOK ||
+        ((o->wants & WANT_THREADS) && o->threads[source] + 1 < src->n.thread))
+        return false;
+    for (uint32_t i = m->smin; i <= m->smax && i < o->v->snap.series; i++) {
+        const struct names_series *s = names_series(o->v->names, i);
+
+        if (s->svc == m->svc && s->type == m->type && bit_get(o->sel->series, i) &&
+            !knows_series(o, i, m->type, lo, hi))
+            return false;
+    }
+    return true;
 }
 
 static struct span *spans(struct arena *a, uint32_t n)
@@ -107,6 +166,7 @@ static void meet_covers(struct occur *o, uint32_t source, struct interval range)
             !bit_get(selection_bits(o->sel, source).target, sc->target))
             continue;
         widen(&o->series[c->series], ms_floor(t.t0), ms_ceil(t.t1) - 1);
+        widen(&o->of_type[type_bit(sc->type)], ms_floor(t.t0), ms_ceil(t.t1) - 1);
         meet_target(o, src->target[sc->target], sc->type, ms_floor(t.t0), ms_ceil(t.t1) - 1);
     }
 }
@@ -119,10 +179,13 @@ static bool find_room(struct occur *o, struct arena *a)
     o->type_words = (PTYPE_BUILTIN_END + v->snap.ptype) / 64 + 1;
     o->series = spans(a, v->snap.series);
     o->target = spans(a, o->n_target);
+    o->of_type = spans(a, PTYPE_BUILTIN_END + v->snap.ptype);
     o->thread = arena_calloc(a, v->n_source, sizeof *o->thread);
+    o->threads = arena_array(a, uint32_t, v->n_source);
+    o->cpus = 1;
     o->cpu = arena_array(a, uint64_t, LOCAL_CPUS / 64 + 1);
     o->type = arena_array(a, uint64_t, (size_t)o->n_target * o->type_words);
-    if (!o->series || !o->target || !o->thread || !o->cpu || !o->type)
+    if (!o->series || !o->target || !o->of_type || !o->thread || !o->threads || !o->cpu || !o->type)
         return false;
     for (uint32_t i = 0; i < v->n_source; i++) {
         if (!o->o[i].local)
@@ -136,12 +199,12 @@ static bool find_room(struct occur *o, struct arena *a)
 
 /* 0, negative; what could not be read is in ret->r. */
 static int find(struct store_view *v, const struct store_ask *ask, struct arena *a,
-                struct selection *sel, bool cpus, struct occur *ret, struct err *err)
+                struct selection *sel, uint32_t wants, struct occur *ret, struct err *err)
 {
-    const struct row_walk to = {.ctx = ret, .fn = on_row, .known = is_known};
+    const struct row_walk to = {.ctx = ret, .fn = on_row, .known = is_known, .dull = is_dull};
     int r;
 
-    *ret = (struct occur){.v = v, .sel = sel, .cpus = cpus};
+    *ret = (struct occur){.v = v, .sel = sel, .wants = wants};
     TRY(view_open(v, &ask->range, 1, a, &ret->o, err));
     TRY(select_series(v, &ask->sel, ret->o, a, sel, err));
     if (!find_room(ret, a))
@@ -173,25 +236,17 @@ int store_list_types(struct store_view *v, const struct store_ask *ask, store_ty
     struct arena a;
     struct selection sel;
     struct occur o;
-    struct span *type;
     uint32_t n = PTYPE_BUILTIN_END + v->snap.ptype;
     int r;
 
     read_arena(v, &a);
-    type = spans(&a, n);
-    r = type ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
-    for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
-        uint32_t bit = type_bit(names_series(v->names, i)->type);
-
-        if (seen(&o.series[i]))
-            widen(&type[bit], o.series[i].lo, o.series[i].hi);
-    }
+    r = find(v, ask, &a, &sel, WANT_TYPES, &o, err);
     for (uint32_t i = 1; r == 0 && i < n; i++) {
         struct store_type t;
 
-        if (!seen(&type[i]) || !names_type_info(v->names, v->snap.ptype, bit_type(i), &t))
+        if (!seen(&o.of_type[i]) || !names_type_info(v->names, v->snap.ptype, bit_type(i), &t))
             continue;
-        t.seen = seen_ns(&type[i], ask->range);
+        t.seen = seen_ns(&o.of_type[i], ask->range);
         if (!fn(ctx, &t))
             r = cancelled(err);
     }
@@ -307,6 +362,13 @@ static bool values_of(const struct occur *o, struct arena *a, struct str name, s
     return ok;
 }
 
+static uint32_t wants_of(struct str name)
+{
+    enum attr attr = attr_of(name);
+
+    return attr == ATTR_NONE ? WANT_SERIES : attr == ATTR_CPU ? WANT_CPUS : WANT_THREADS;
+}
+
 int store_list_values(struct store_view *v, const struct store_ask *ask, store_value_fn *fn,
                       void *ctx, struct err *err)
 {
@@ -318,7 +380,7 @@ int store_list_values(struct store_view *v, const struct store_ask *ask, store_v
     int r;
 
     read_arena(v, &a);
-    r = find(v, ask, &a, &sel, attr_of(ask->name) == ATTR_CPU, &o, err);
+    r = find(v, ask, &a, &sel, wants_of(ask->name), &o, err);
     if (r == 0 && !values_of(&o, &a, ask->name, &value, &n))
         r = no_memory(err);
     for (uint32_t i = 0; r == 0 && i < n; i++) {
@@ -373,7 +435,7 @@ int store_list_names(struct store_view *v, const struct store_ask *ask, store_na
 
     read_arena(v, &a);
     read_arena(v, &tmp);
-    r = find(v, ask, &a, &sel, true, &o, err);
+    r = find(v, ask, &a, &sel, WANT_SERIES | WANT_THREADS | WANT_CPUS, &o, err);
     if (r == 0) {
         name = names_of(&o, &a, &n);
         r = name ? 0 : no_memory(err);
@@ -432,7 +494,7 @@ int store_list_series(struct store_view *v, const struct store_ask *ask, store_s
 
     read_arena(v, &a);
     row = arena_array(&a, struct series_row, v->snap.series);
-    r = row ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
+    r = row ? find(v, ask, &a, &sel, WANT_SPANS, &o, err) : no_memory(err);
     for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
         const struct names_series *s = names_series(v->names, i);
 
@@ -539,7 +601,7 @@ int store_list_targets(struct store_view *v, const struct store_ask *ask, store_
 
     read_arena(v, &a);
     type = arena_array(&a, ptype_id, PTYPE_BUILTIN_END + v->snap.ptype);
-    r = type ? find(v, ask, &a, &sel, false, &o, err) : no_memory(err);
+    r = type ? find(v, ask, &a, &sel, WANT_TARGETS, &o, err) : no_memory(err);
     row = r == 0 ? arena_array(&a, struct target_row, o.n_target) : NULL;
     if (r == 0 && (!row || !invert(&o, &a)))
         r = no_memory(err);

@@ -64,6 +64,7 @@ static int scan_one(struct scan_worker *w, const struct scan_task *t)
         return no_trie(w, t);
     w->trie = t->trie;
     w->rows = t->rows;
+    w->alone = t->n_item == 1 && !t->gang;
     w->n_node = atomic_load_explicit(&trie->n, memory_order_acquire);
     w->nodes = NULL;
     if (sc->q->nodes && (!t->gang || w->no == 0)) /* once per trie */

@@ -453,6 +453,30 @@ static int emit(struct scan_worker *w, struct scan_cell *c)
     return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
 }
 
+int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s, uint32_t group,
+                           uint32_t bucket, uint32_t flags)
+{
+    uint64_t *count = room(w, SCAN_OUT_COUNT, s->n, sizeof *count);
+    int64_t *sum = room(w, SCAN_OUT_SUM, s->n, sizeof *sum);
+    struct store_share sh = {.trie = w->trie,
+                             .group = group,
+                             .bucket = bucket,
+                             .n = s->n,
+                             .node = s->node,
+                             .count = count,
+                             .sum = {.type = w->sc->type, .n = s->n, .v = sum},
+                             .count_unknown = (flags & BLOCK_UNKNOWN) != 0,
+                             .den_ms = 1};
+
+    if (!count || !sum)
+        return short_of(w);
+    for (uint32_t i = 0; i < s->n; i++) {
+        count[i] = s->count ? s->count[i] : s->freq[i];
+        sum[i] = (int64_t)summary_sum(s, i);
+    }
+    return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
+}
+
 int scan_cell_emit(struct scan_worker *w)
 {
     for (uint32_t i = 1; i < w->cell.v.n; i++) {

@@ -293,6 +293,16 @@ static unit_i128 bound_of(const struct scan_item *it)
     return sum;
 }
 
+/* Nothing else goes into the trie's one cell: a summary can be handed out as it is. */
+static bool is_alone(const struct scan_worker *w, const struct scan_item *it,
+                     const struct summary *s)
+{
+    const struct scan *sc = w->sc;
+
+    return w->alone && !w->capture && sc->q->n_side == 1 && sc->q->want == STORE_STACKS &&
+           !w->nodes && !s->var && !s->wide && bound_of(it) <= INT64_MAX;
+}
+
 /* True: added. False: there is none, or it cannot be read (w->err is cleared); or w->err says why
  * the scan ends. */
 static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t side)
@@ -303,7 +313,7 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
     struct scan_cell *c;
     struct summary s;
     struct str bytes;
-    uint32_t group;
+    uint32_t group, bucket;
 
     if (!h || !all_whole(w->sc, w->nodes, it, side, &m))
         return false;
@@ -316,9 +326,11 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
     }
     if (scan_group_of(w, &row, &group) < 0)
         return false;
-    c = scan_cell_of(w, side, group,
-                     scan_bucket(w->sc, &w->sc->side[side],
-                                 max64(it->block->m.t0 / NS_PER_MS, w->sc->side[side].lo)));
+    bucket = scan_bucket(w->sc, &w->sc->side[side],
+                         max64(it->block->m.t0 / NS_PER_MS, w->sc->side[side].lo));
+    if (is_alone(w, it, &s))
+        return scan_cell_emit_summary(w, &s, group, bucket, m.flags) == 0;
+    c = scan_cell_of(w, side, group, bucket);
     return c && scan_cell_bound(w, c, bound_of(it), h) == 0 && add_summary(w, c, &s, m.flags) == 0;
 }
 

@@ -159,6 +159,7 @@ struct scan_worker {
     struct store_trie_id trie;
     uint32_t n_node;
     uint64_t rows; /* of the task */
+    bool alone;    /* the task is one item, and no other worker has it */
     const uint64_t *nodes;
     uint32_t source; /* of the rows that are added */
     struct buf out[SCAN_OUTS];
@@ -249,6 +250,9 @@ static inline bool scan_cell_at(struct scan_worker *w, struct scan_cell *c, uint
 [[nodiscard]] int scan_cell_merge(struct scan_worker *w, const struct scan_worker *from);
 /* Hand all cells of the trie to the sink. */
 [[nodiscard]] int scan_cell_emit(struct scan_worker *w);
+/* Hand out a summary in place of a cell: 64 bits are enough, and it has no variances. */
+[[nodiscard]] int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s,
+                                         uint32_t group, uint32_t bucket, uint32_t flags);
 /* Forget them, and all of w->mem. */
 void scan_cell_drop(struct scan_worker *w);
 

@@ -242,7 +242,7 @@ static int cut_attr(struct ask *a, enum attr attr, struct selection *sel, struct
     return 0;
 }
 
-int select_series(struct store_view *v, const struct store_selector *sel, const struct opened *o,
+static int choose(struct store_view *v, const struct store_selector *sel, const struct opened *o,
                   struct arena *arena, struct selection *ret, struct err *err)
 {
     struct selection s = {.series = bits(arena, v->snap.series), .none_by = -1};
@@ -273,6 +273,95 @@ int select_series(struct store_view *v, const struct store_selector *sel, const 
     for (uint32_t i = 1; i < v->snap.series; i++)
         s.n_overflow += bit_get(s.series, i) && names_series(v->names, i)->overflow;
     *ret = s;
+    return 0;
+}
+
+/* ---- asked again -------------------------------------------------------------------------------
+ *
+ * One question selects several times: for rows, for coverage, for series without a source. Where
+ * labels decide, and by comparison alone, a view's answer stays the same.
+ */
+
+struct selected {
+    struct selected *next;
+    ptype_id type;
+    uint32_t n;
+    struct store_matcher *matcher;
+    struct selection s;
+};
+
+static bool by_labels(const struct store_selector *sel)
+{
+    for (uint32_t i = 0; i < sel->n; i++) {
+        if ((sel->matcher[i].op != STORE_EQ && sel->matcher[i].op != STORE_NE) ||
+            attr_of(sel->matcher[i].name) != ATTR_NONE)
+            return false;
+    }
+    return true;
+}
+
+static bool is_for(const struct selected *x, const struct store_selector *sel)
+{
+    if (x->type != sel->type || x->n != sel->n)
+        return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (x->matcher[i].op != sel->matcher[i].op ||
+            !str_eq(x->matcher[i].name, sel->matcher[i].name) ||
+            !str_eq(x->matcher[i].value, sel->matcher[i].value))
+            return false;
+    }
+    return true;
+}
+
+/* Without memory it is chosen again next time. */
+static void remember(struct store_view *v, const struct store_selector *sel,
+                     const struct selection *s) REQUIRES(&v->mu)
+{
+    size_t bytes = (v->snap.series / 64 + 1) * sizeof *s->series;
+    struct selected *x = arena_new(&v->mem, struct selected);
+    struct store_matcher *m = arena_array(&v->mem, struct store_matcher, sel->n);
+    uint64_t *series = arena_alloc(&v->mem, bytes);
+
+    if (!x || !m || !series)
+        return;
+    for (uint32_t i = 0; i < sel->n; i++) {
+        const struct store_matcher *from = &sel->matcher[i];
+
+        m[i] = (struct store_matcher){.op = from->op,
+                                      .name = arena_str(&v->mem, from->name),
+                                      .value = arena_str(&v->mem, from->value)};
+        if (!m[i].name.p || !m[i].value.p)
+            return;
+    }
+    memcpy(series, s->series, bytes);
+    *x = (struct selected){
+        .next = v->selected, .type = sel->type, .n = sel->n, .matcher = m, .s = *s};
+    x->s.series = series;
+    v->selected = x;
+}
+
+int select_series(struct store_view *v, const struct store_selector *sel, const struct opened *o,
+                  struct arena *arena, struct selection *ret, struct err *err)
+{
+    const struct selected *x;
+    bool again = by_labels(sel);
+
+    if (again) {
+        mutex_lock(&v->mu);
+        for (x = v->selected; x && !is_for(x, sel); x = x->next)
+            ;
+        mutex_unlock(&v->mu);
+        if (x) { /* never changed, and as long as the view */
+            *ret = x->s;
+            return 0;
+        }
+    }
+    TRY(choose(v, sel, o, arena, ret, err));
+    if (again) {
+        mutex_lock(&v->mu);
+        remember(v, sel, ret);
+        mutex_unlock(&v->mu);
+    }
     return 0;
 }
 

@@ -511,28 +511,43 @@ int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct sto
     return 0;
 }
 
-int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store_func *ret,
-               struct err *err)
+int store_funcs(struct store_view *v, uint32_t epoch, uint32_t n, const uint32_t *func,
+                struct store_func *ret, struct err *err)
 {
     const struct epoch *e = view_epoch(v, epoch, err);
     const struct dict *d = e ? &e->dict : NULL;
-    const struct dict_func *f;
+    uint32_t end;
 
     if (!d)
         return err ? err->code : -ENOENT;
-    if (func >= atomic_load_explicit(&d->n_func, memory_order_acquire))
-        return err_set(err, -ENOENT, "no function %u in epoch %u", func, epoch);
-    if (func == 0) {
-        *ret = (struct store_func){.key = func_key((struct str){}, (struct str){})};
-        return 0;
+    end = atomic_load_explicit(&d->n_func, memory_order_acquire);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dict_func *f;
+
+        if (func[i] >= end)
+            return err_set(err, -ENOENT, "no function %u in epoch %u", func[i], epoch);
+        if (func[i] == 0) {
+            ret[i] = (struct store_func){.key = func_key((struct str){}, (struct str){})};
+            continue;
+        }
+        f = TABLE(&d->func, struct dict_func, func[i]);
+        ret[i] = (struct store_func){
+            .kind = f->kind,
+            .scope = dict_str(d, f->scope),
+            .name = dict_str(d, f->name),
+            .file = dict_str(d, atomic_load_explicit(&f->file, memory_order_acquire)),
+            .bin = dict_str(d, f->bin),
+            .key = f->key};
     }
-    f = TABLE(&d->func, struct dict_func, func);
-    *ret = (struct store_func){
-        .kind = f->kind,
-        .scope = dict_str(d, f->scope),
-        .name = dict_str(d, f->name),
-        .file = dict_str(d, atomic_load_explicit(&f->file, memory_order_acquire)),
-        .bin = dict_str(d, f->bin),
-        .key = f->key};
+    return 0;
+}
+
+int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store_func *ret,
+               struct err *err)
+{
+    struct store_func f = {};
+
+    TRY(store_funcs(v, epoch, 1, &func, &f, err));
+    *ret = f;
     return 0;
 }

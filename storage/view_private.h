@@ -60,8 +60,9 @@ struct store_view {
     struct source *source;
 
     struct mutex mu;
-    struct arena mem; /* tries' bits */
-    struct map trie;  /* trie id -> struct store_trie * */
+    struct arena mem;          /* tries' bits, selections */
+    struct selected *selected; /* select.c: newest first */
+    struct map trie;           /* trie id -> struct store_trie * */
     uint32_t n_epoch;
     struct epoch **old_epoch; /* looked up, counted */
     struct pool pool;         /* of the next two */
@@ -191,9 +192,12 @@ struct row_walk {
     /* Would rows with the series and thread of row, of times from row->ms to last, tell nothing
      * new? Then they may be left out. */
     bool (*known)(void *ctx, const struct row_at *row, int64_t last);
+    /* Would no row of a block of this source? Then it is not even read. */
+    bool (*dull)(void *ctx, uint32_t source, const struct block_meta *m);
 };
 
-/* type PTYPE_NONE: all. 0, -ECANCELED where fn ended it, STORE_PARTIAL, -ENOMEM. */
+/* Newest source, oldest, then those between, so that most of them tell nothing new.
+ * type PTYPE_NONE: all. 0, -ECANCELED where fn ended it, STORE_PARTIAL, -ENOMEM. */
 [[nodiscard]] int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
                            struct interval range, const struct row_walk *to, struct err *err);
 

@@ -127,12 +127,24 @@ static bool block_selected(const struct walk *w, const struct block_meta *m)
     return false;
 }
 
-static int walk_block(const struct walk *w, const struct reader *rd, const struct part_block *pb)
+/* Made with the first block that is read: of most parts none is. */
+static int open_reader(const struct walk *w, struct part *p, struct reader *rd)
+{
+    if (rd->handle)
+        return 0;
+    rd->coder = block_coder_new();
+    rd->block = malloc(sizeof *rd->block);
+    return rd->coder && rd->block ? part_enter(p, &rd->handle, w->err) : no_memory(w->err);
+}
+
+static int walk_block(const struct walk *w, struct part *p, struct reader *rd,
+                      const struct part_block *pb)
 {
     struct str cols;
 
-    if (!block_selected(w, &pb->m))
+    if (!block_selected(w, &pb->m) || w->to->dull(w->to->ctx, w->source, &pb->m))
         return 0;
+    TRY(open_reader(w, p, rd));
     TRY(part_cols(rd->handle, pb->id, &cols, w->err));
     TRY(block_open(cols, rd->block, w->err));
     for (uint32_t k = 0; k < rd->block->n_slice; k++)
@@ -141,7 +153,7 @@ static int walk_block(const struct walk *w, const struct reader *rd, const struc
 }
 
 /* The first and the last block before those between: what they tell is most of it. */
-static int walk_blocks(const struct walk *w, const struct reader *rd, struct part *p)
+static int walk_blocks(const struct walk *w, struct reader *rd, struct part *p)
 {
     const struct part_block *b;
     uint32_t n = part_blocks(p, w->type, UINT32_MAX, 0, &b);
@@ -149,25 +161,37 @@ static int walk_blocks(const struct walk *w, const struct reader *rd, struct par
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = i == 0 ? 0 : i == 1 ? n - 1 : i - 1;
 
-        TRY(walk_block(w, rd, &b[at]));
+        TRY(walk_block(w, p, rd, &b[at]));
     }
     return 0;
 }
 
 static int walk_part(const struct walk *w, const struct source *src)
 {
-    struct reader rd = {.coder = block_coder_new(), .block = malloc(sizeof *rd.block)};
-    int r = rd.coder && rd.block ? part_load(src->part, w->err) : no_memory(w->err);
+    struct reader rd = {};
+    int r = part_load(src->part, w->err);
 
     if (r == 0)
-        r = part_enter(src->part, &rd.handle, w->err);
-    if (r == 0) {
         r = walk_blocks(w, &rd, src->part);
+    if (rd.handle)
         part_leave(rd.handle);
-    }
     (void)block_coder_free(rd.coder);
     free(rd.block);
     return r;
+}
+
+/* The newest two first (a head may hold little), then the oldest, then down: series that live long
+ * are known from then on. */
+static uint32_t in_turn(uint32_t i, uint32_t n)
+{
+    return i < 2 ? n - 1 - i : i == 2 ? 0 : n - i;
+}
+
+static int walk_source(const struct walk *w)
+{
+    const struct source *src = &w->v->source[w->source];
+
+    return src->head ? walk_head(w, src) : walk_part(w, src);
 }
 
 int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
@@ -180,18 +204,21 @@ int each_row(struct store_view *v, ptype_id type, const struct selection *sel,
                      .hi = ms_ceil(range.t1),
                      .to = to,
                      .err = err};
+    uint32_t *touched = calloc(v->n_source, sizeof *touched), n = 0;
     bool partial = false;
+    int r = touched ? 0 : no_memory(err);
 
-    for (w.source = 0; w.source < v->n_source; w.source++) {
-        const struct source *src = &v->source[w.source];
-        int r;
-
-        if (!intervals_touch(src->t, range))
-            continue;
-        r = src->head ? walk_head(&w, src) : walk_part(&w, src);
-        if (r == -ENOMEM || r == -ECANCELED)
-            return r;
+    for (uint32_t i = 0; touched && i < v->n_source; i++) {
+        if (intervals_touch(v->source[i].t, range))
+            touched[n++] = i;
+    }
+    for (uint32_t i = 0; i < n && r != -ENOMEM && r != -ECANCELED; i++) {
+        w.source = touched[in_turn(i, n)];
+        r = walk_source(&w);
         partial |= r != 0; /* damaged: the rest is answered */
     }
+    free(touched);
+    if (r == -ENOMEM || r == -ECANCELED)
+        return r;
     return partial ? STORE_PARTIAL : 0;
 }

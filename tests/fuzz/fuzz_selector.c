@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What people type: selectors, instants, search patterns, filters; and names that are shortened.
  * The first byte says which. */
+#include "base/short.h"
 #include "query/query_private.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -69,7 +70,7 @@ static void filter(struct arena *a, struct str in, struct query_err *e)
 /* Shortening takes bytes out and keeps the order of the others. */
 static void short_name(struct arena *a, struct str in)
 {
-    struct str s = query_short_name(a, in);
+    struct str s = func_short_name(a, in);
     size_t at = 0;
 
     FUZZ_CHECK(s.n <= in.n && (!s.n || s.p));

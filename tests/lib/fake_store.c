@@ -1347,6 +1347,14 @@ int store_func(struct store_view *v, uint32_t epoch, uint32_t func, struct store
     return 0;
 }
 
+int store_funcs(struct store_view *v, uint32_t epoch, uint32_t n, const uint32_t *func,
+                struct store_func *ret, struct err *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        TRY(store_func(v, epoch, func[i], &ret[i], err));
+    return 0;
+}
+
 /* ---- upkeep ------------------------------------------------------------------------------------
  */
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/short.h"
 #include "query/query_private.h"
 #include "tests/lib/stacks.h"
 
@@ -553,7 +554,7 @@ static void short_names(void **state)
     (void)state;
     arena_init(&a, 1 << 16);
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct str s = query_short_name(&a, str_c(cases[i].name));
+        struct str s = func_short_name(&a, str_c(cases[i].name));
 
         if (!str_eq(s, str_c(cases[i].plain)))
             fail_msg("%s: %.*s", cases[i].name, STR_ARG(s));

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "query/query_private.h"
+#include "base/short.h"
+
+#include <string.h>
 
 /*
  * "std::vector<int, A<int>>::push_back(int)" -> "std::vector::push_back(int)". Template arguments
@@ -60,16 +62,11 @@ static bool is_operator(struct str s, size_t i)
            (i + word.n == s.n || !word_char(s.p[i + word.n]));
 }
 
-struct str query_short_name(struct arena *a, struct str s)
+/* Into out, of s.n bytes, or nowhere; how many bytes it has. */
+static size_t shorten(struct str s, char *out)
 {
     size_t n = 0, i = 0, named = SIZE_MAX; /* named: where a named operator has just ended */
-    char *out;
 
-    if (str_find(s, '<') == SIZE_MAX)
-        return s;
-    out = arena_alloc(a, s.n);
-    if (!out)
-        return (struct str){NULL, s.n};
     while (i < s.n) {
         size_t from = i, end = 0;
 
@@ -86,9 +83,25 @@ struct str query_short_name(struct arena *a, struct str s)
             i++;
         }
         if (!end) {
-            memcpy(out + n, s.p + from, i - from);
+            if (out)
+                memcpy(out + n, s.p + from, i - from);
             n += i - from;
         }
     }
-    return n == s.n ? s : (struct str){out, n};
+    return n;
+}
+
+bool func_has_short(struct str name)
+{
+    return str_find(name, '<') != SIZE_MAX && shorten(name, NULL) != name.n;
+}
+
+struct str func_short_name(struct arena *a, struct str s)
+{
+    char *out;
+
+    if (!func_has_short(s))
+        return s;
+    out = arena_alloc(a, s.n);
+    return (struct str){out, out ? shorten(s, out) : s.n};
 }

@@ -27,6 +27,7 @@ struct occur {
     struct opened *o;
     struct span *series, *target; /* target: by number in the view */
     struct span *of_type;         /* by type_bit() */
+    uint32_t *by_svc, *svc_at;    /* series by service; where each begins, one more at the end */
     uint64_t **thread;            /* by source: bitmap of those met */
     uint32_t *threads;            /* by source: how many, 0 (none) left out */
     uint64_t *cpu;                /* bitmap: met */
@@ -119,25 +120,58 @@ static bool is_known(void *ctx, const struct row_at *row, int64_t last)
            bit_get(o->type + (size_t)target * o->type_words, type_bit(row->type));
 }
 
-#define SERIES_LOOK 256u /* of a block, compared */
+#define SERIES_LOOK 4096u /* of a service, looked at per block */
 
-/* A block says its series and its times, not its threads: those must all have been met. */
+/* A block says its service and its times, not its threads: those must all have been met. */
 static bool is_dull(void *ctx, uint32_t source, const struct block_meta *m)
 {
     struct occur *o = ctx;
     const struct opened *src = &o->o[source];
     int64_t lo = ms_floor((real_ns){m->t0}), hi = ms_ceil((real_ns){m->t1}) - 1;
+    uint32_t from, to;
 
     if ((o->wants & WANT_TARGETS) || !src->local || !knows_cpus(o, src->local) ||
-        m->smax - m->smin > SERIES_LOOK ||
+        m->svc >= o->v->snap.svc ||
         ((o->wants & WANT_THREADS) && o->threads[source] + 1 < src->n.thread))
         return false;
-    for (uint32_t i = m->smin; i <= m->smax && i < o->v->snap.series; i++) {
-        const struct names_series *s = names_series(o->v->names, i);
+    if (o->wants == WANT_TYPES)
+        return inside(&o->of_type[type_bit(m->type)], lo, hi);
+    from = o->svc_at[m->svc];
+    to = o->svc_at[m->svc + 1];
+    if (to - from > SERIES_LOOK)
+        return false;
+    for (uint32_t k = from; k < to; k++) {
+        uint32_t i = o->by_svc[k];
 
-        if (s->svc == m->svc && s->type == m->type && bit_get(o->sel->series, i) &&
-            !knows_series(o, i, m->type, lo, hi))
+        if (i >= m->smin && i <= m->smax && bit_get(o->sel->series, i) &&
+            names_series(o->v->names, i)->type == m->type && !knows_series(o, i, m->type, lo, hi))
             return false;
+    }
+    return true;
+}
+
+/* False: memory is short. */
+static bool series_by_service(struct occur *o, struct arena *a)
+{
+    const struct names_snap *n = &o->v->snap;
+    uint32_t *at = arena_array(a, uint32_t, n->svc + 2);
+
+    o->by_svc = arena_array(a, uint32_t, n->series);
+    o->svc_at = at;
+    if (!o->by_svc || !at)
+        return false;
+    for (uint32_t i = 1; i < n->series; i++) {
+        uint32_t svc = names_series(o->v->names, i)->svc;
+
+        at[svc < n->svc ? svc + 2 : 0] += svc < n->svc;
+    }
+    for (uint32_t k = 2; k < n->svc + 2; k++)
+        at[k] += at[k - 1];
+    for (uint32_t i = 1; i < n->series; i++) {
+        uint32_t svc = names_series(o->v->names, i)->svc;
+
+        if (svc < n->svc)
+            o->by_svc[at[svc + 1]++] = i;
     }
     return true;
 }
@@ -183,6 +217,8 @@ static bool find_room(struct occur *o, struct arena *a)
     o->thread = arena_calloc(a, v->n_source, sizeof *o->thread);
     o->threads = arena_array(a, uint32_t, v->n_source);
     o->cpus = 1;
+    if (!series_by_service(o, a))
+        return false;
     o->cpu = arena_array(a, uint64_t, LOCAL_CPUS / 64 + 1);
     o->type = arena_array(a, uint64_t, (size_t)o->n_target * o->type_words);
     if (!o->series || !o->target || !o->of_type || !o->thread || !o->threads || !o->cpu || !o->type)

@@ -199,10 +199,11 @@ void json_cstr(struct json_out *j, const char *s)
 static char *quick(struct json_out *j)
 {
     struct buf *b = j->b;
-    char *p = b->p + b->n;
+    char *p;
 
     if (b->failed || b->room - b->n < QUICK + 1 || j->depth == 0)
         return NULL;
+    p = b->p + b->n;
     if (j->after_key) {
         j->after_key = false;
         return p;

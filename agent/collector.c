@@ -517,6 +517,14 @@ int collector_watch(struct collector *c, uint32_t tgid, bool on, struct err *err
     return 0;
 }
 
+int collector_set_period(struct collector *c, uint64_t period_ns, struct err *err)
+{
+    TRY(drain(c, err));
+    close_window(c);
+    cut(c);
+    return source_cpu_set_period(c->cpu, period_ns, err);
+}
+
 uint64_t collector_watch_full(const struct collector *c)
 {
     return source_cpu_watch_full(c->cpu);

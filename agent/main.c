@@ -16,6 +16,7 @@
 #include "agent/procfile.h"
 #include "agent/record.h"
 #include "agent/status.h"
+#include "agent/validate.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -147,7 +148,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[check | status | record ... | dump ...]",
+    .args_doc = "[check | status | record ... | dump ... | validate ...]",
     .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
@@ -155,7 +156,8 @@ static const struct argp argp = {
            "           with --pid: as what one process is seen\n"
            "  status   what the agent counts; ends with 1 if it has gone silent\n"
            "  record   one capture of a command or of processes; see `strata record`\n"
-           "  dump     stacks of all threads of a process, now: dump --help\n\n"
+           "  dump     stacks of all threads of a process, now: dump --help\n"
+           "  validate programs of known CPU time, stacks and steps: measured beside known\n\n"
            "Settings: --help-config."};
 
 /* "k=v,k=v" of labels.static. */
@@ -450,6 +452,8 @@ int main(int argc, char **argv)
         return cmd_dump(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "record") == 0)
         return record_main(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "validate") == 0)
+        return validate_main(argc - 1, argv + 1);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (settings_read(&err) < 0) {

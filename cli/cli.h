@@ -59,6 +59,7 @@ int cli_diff(int argc, char **argv);
 int cli_agent(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_dump(int argc, char **argv);
+int cli_validate(int argc, char **argv);
 int cli_record(int argc, char **argv);
 int cli_view(int argc, char **argv);
 int cli_import(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct {
     {"flame", cli_flame, "a flame graph to a file: folded stacks, SVG, pprof, speedscope"},
     {"diff", cli_diff, "what changed between two ranges or two selectors"},
     {"dump", cli_dump, "stacks of all threads of a process, now; needs no server"},
+    {"validate", cli_validate, "measured beside known, on this machine; needs no server"},
     {"agent", cli_agent, "strata-agent on this machine: status, check"},
     {"export", cli_export, "profiles to a file: pprof, folded, speedscope, SVG, text, JSON"},
     {"import", cli_import, "send a capture file to a server"},

@@ -20,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/dwchain.h"
 #include "agent/names.h"
 #include "agent/source_user_private.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/time.h"
-#include "tests/agent/dwchain.h"
 
 enum {
     MAX_PIDS = 64,
@@ -68,6 +68,7 @@ static void tap(void *ctx, const struct user_sample *u, const struct sa_ev *ev)
 {
     struct tool *k = ctx;
     const struct proc *p = proc_find(k->procs, u->pid);
+    enum dwchain_verdict v;
 
     if (!p || p->dead || ev->stop == SA_S_NOMAP)
         return;
@@ -77,8 +78,12 @@ static void tap(void *ctx, const struct user_sample *u, const struct sa_ev *ev)
         k->dw_pid = u->pid;
         k->dw_gen = p->gen;
     }
-    if (k->dw)
-        k->verdict[dwchain_compare(k->dw, p, &u->regs, &u->stack, ev)]++;
+    if (!k->dw)
+        return;
+    v = dwchain_compare(k->dw, p, &u->regs, &u->stack, ev->w + ev->nk, ev->nu);
+    if (v == DWCHAIN_OURS && ev->stop == SA_S_READFAULT)
+        v = DWCHAIN_DUMP; /* what we lacked was not copied either */
+    k->verdict[v]++;
 }
 
 static void account(struct tool *k)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/agent/dwchain.h"
+#include "agent/dwchain.h"
 
 #include <elfutils/libdwfl.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct dwchain {
     const struct unwind_regs *regs;
     const struct stack_copy *stack;
     bool missing;
-    uint32_t n;
+    uint32_t n, same;
     uint64_t pc[MAX_CHAIN];
 };
 
@@ -122,7 +122,7 @@ static bool word_is(const struct proc *p, uint64_t w, uint64_t pc)
 
 enum dwchain_verdict dwchain_compare(struct dwchain *d, const struct proc *p,
                                      const struct unwind_regs *regs, const struct stack_copy *stack,
-                                     const struct sa_ev *ev)
+                                     const uint64_t *words, uint32_t n)
 {
     uint32_t i = 0, k = 0;
 
@@ -132,17 +132,25 @@ enum dwchain_verdict dwchain_compare(struct dwchain *d, const struct proc *p,
     d->missing = false;
     (void)dwfl_getthread_frames(d->dwfl, (pid_t)d->pid, on_frame, d);
     for (;; i++) {
-        while (k < ev->nu && (ev->w[k] & SA_W_TAG) == SA_W_MARK)
+        while (k < n && (words[k] & SA_W_TAG) == SA_W_MARK)
             k++;
-        if (k == ev->nu || i == d->n || !word_is(p, ev->w[k], d->pc[i]))
+        if (k == n || i == d->n || !word_is(p, words[k], d->pc[i]))
             break;
         k++;
     }
-    if (k == ev->nu && i == d->n)
+    d->same = i;
+    if (k == n && i == d->n)
         return DWCHAIN_SAME;
-    if (k < ev->nu && i < d->n)
+    if (k < n && i < d->n)
         return DWCHAIN_DIFFER;
     if (i == d->n)
         return d->missing ? DWCHAIN_DUMP : DWCHAIN_THEIRS;
-    return ev->stop == SA_S_READFAULT ? DWCHAIN_DUMP : DWCHAIN_OURS;
+    return DWCHAIN_OURS;
+}
+
+const uint64_t *dwchain_last(const struct dwchain *d, uint32_t *ret_n, uint32_t *ret_same)
+{
+    *ret_n = d->n;
+    *ret_same = d->same;
+    return d->pc;
 }

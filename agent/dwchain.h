@@ -9,7 +9,7 @@
 
 /*
  * libdw's chain of a sample that was copied (registers and stack), to compare with ours. Of one
- * process; dwchain_map() again when its mappings changed.
+ * process; opened again when its mappings changed. One thread.
  */
 struct dwchain;
 
@@ -25,6 +25,10 @@ enum dwchain_verdict {
     DWCHAIN_N
 };
 
+/* words: our user frames, leaf first, marks among them. stack.at is where the copy begins. */
 enum dwchain_verdict dwchain_compare(struct dwchain *d, const struct proc *p,
                                      const struct unwind_regs *regs, const struct stack_copy *stack,
-                                     const struct sa_ev *ev);
+                                     const uint64_t *words, uint32_t n);
+
+/* libdw's chain of the last comparison; *ret_same: frames that were equal. Borrowed. */
+const uint64_t *dwchain_last(const struct dwchain *d, uint32_t *ret_n, uint32_t *ret_same);

@@ -61,8 +61,8 @@ void collector_prepare(struct collector *c, const char *exe);
 /* Children that found no room to be watched. */
 uint64_t collector_watch_full(const struct collector *c);
 
-/* Of a capture: another rate from now on. The window so far is closed, and its batch handed on: both
- * have one rate. From within turn(), or before the run. errors: as source_cpu_set_period() */
+/* Of a capture: another rate from now on. The window so far is closed, and its batch handed on:
+ * both have one rate. From within turn(), or before the run. errors: as source_cpu_set_period() */
 [[nodiscard]] int collector_set_period(struct collector *c, uint64_t period_ns, struct err *err);
 
 /* The processes. Borrowed; main thread. */

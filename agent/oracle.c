@@ -17,7 +17,7 @@
 #include "base/time.h"
 
 enum {
-    RING_BYTES = 1025 * 4096, /* the page of its head, then the ring */
+    RING_BYTES = 1025 * 4096,     /* the page of its head, then the ring */
     STACK_BYTES = 65528 - 8 * 60, /* header, registers and stack must fit into 64 KiB */
     MAX_CHAIN = 520,
     MATCH_NS = 200000,
@@ -289,8 +289,8 @@ static int open_all(struct oracle *o, struct err *err)
 
         if (bpf_load_event_fd(o->bpf, i) < 0)
             continue;
-        p = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
-                 bpf_load_event_fd(o->bpf, i), 0);
+        p = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_load_event_fd(o->bpf, i),
+                 0);
         if (p == MAP_FAILED)
             return err_set(err, -errno, "ring of CPU %u: %s", i, strerror(errno));
         o->ring[i] = p;

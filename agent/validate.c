@@ -23,10 +23,8 @@ static const struct claim {
     validate_judge *judge;
     const char *means;
 } claims[] = {
-    {"cpu_19hz", VALIDATE_BPF, WORK_BURN_19, judge_cpu,
-     "CPU time of a loop, 19 samples a second"},
-    {"cpu_99hz", VALIDATE_BPF, WORK_BURN_99, judge_cpu,
-     "CPU time of a loop, 99 samples a second"},
+    {"cpu_19hz", VALIDATE_BPF, WORK_BURN_19, judge_cpu, "CPU time of a loop, 19 samples a second"},
+    {"cpu_99hz", VALIDATE_BPF, WORK_BURN_99, judge_cpu, "CPU time of a loop, 99 samples a second"},
     {"cpu_499hz", VALIDATE_BPF, WORK_BURN_499, judge_cpu,
      "CPU time of a loop, 499 samples a second"},
     {"cpu_threads", VALIDATE_BPF, WORK_PHOTOS, judge_cpu, "CPU time of two busy threads"},
@@ -49,10 +47,10 @@ static const struct claim {
     {"steps", VALIDATE_BPF, WORK_STEPS, judge_steps,
      "steps that a program marks, nested and in 8 threads"},
     {"identities", VALIDATE_BPF, WORK_N, judge_machine,
-     "every nanosecond of every CPU is accounted for, over three rates"},
+     "every nanosecond of every CPU is accounted for, over changes of the rate"},
     {"lost", VALIDATE_RING, WORK_RING, judge_lost,
-     "a ring of 64 KiB and 1.5 s without reading it: what is lost is told"},
-    {"user_cpu", VALIDATE_USER, WORK_USER, judge_cpu,
+     "a ring of 64 KiB that nobody reads for a while: what is lost is told"},
+    {"user_cpu", VALIDATE_USER, WORK_USER, judge_user,
      "CPU time of two busy threads, taken without privileges"},
     {"user_shares", VALIDATE_USER, WORK_USER, judge_shares,
      "shares of 60, 30 and 10 %, taken without privileges"},
@@ -75,7 +73,8 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"quick", OPT_QUICK, NULL, 0, "about 20 s instead of 2 minutes; wider tolerances follow", 0},
+    {"quick", OPT_QUICK, NULL, 0,
+     "about 20 s of CPU time and more on a busy machine, instead of 90 s; chance may do more", 0},
     {"json", OPT_JSON, NULL, 0, "one JSON object instead of text", 0},
     {},
 };
@@ -108,14 +107,15 @@ static const struct argp argp = {
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-static void print_one(const struct claim *c, const struct judgement *j)
+static void print_one(const struct claim *c, const struct judgement *j, char before[static WHY_N])
 {
     (void)printf("%s  %-14s %s\n", verdict_shown[j->verdict], c->id, c->means);
     if (j->known[0])
         (void)printf("      known     %s\n      measured  %s\n      allowed   %s\n", j->known,
                      j->measured, j->allowed);
-    if (j->why[0])
+    if (j->why[0] && strcmp(j->why, before) != 0) /* once, where several have the same */
         (void)printf("      why       %s\n", j->why);
+    (void)snprintf(before, WHY_N, "%s", j->why);
 }
 
 static void json_one(struct json_out *o, const struct claim *c, const struct judgement *j)
@@ -143,6 +143,22 @@ static bool shown(const struct validate *v, const struct claim *c)
     return v->run[c->source].tried || c->source != VALIDATE_USER;
 }
 
+/* Lines and columns become one line. */
+static void squeeze(const char *text, char ret[static WHY_N])
+{
+    size_t n = 0;
+
+    for (; *text && n + 3 < WHY_N; text++) {
+        if (*text == '\n' && text[1]) {
+            ret[n++] = ';';
+            ret[n++] = ' ';
+        } else if (*text != '\n' && !(*text == ' ' && n && ret[n - 1] == ' ')) {
+            ret[n++] = *text;
+        }
+    }
+    ret[n] = 0;
+}
+
 static void judge(const struct validate *v, const struct claim *c, struct judgement *ret)
 {
     const struct source_run *r = &v->run[c->source];
@@ -151,7 +167,7 @@ static void judge(const struct validate *v, const struct claim *c, struct judgem
     if (r->ran)
         c->judge(v, c->work, ret);
     else
-        (void)snprintf(ret->why, sizeof ret->why, "%.*s", (int)strcspn(r->why, "\n"), r->why);
+        squeeze(r->why, ret->why);
 }
 
 static void legend(const struct validate *v)
@@ -160,25 +176,19 @@ static void legend(const struct validate *v)
         "\nknown: by the kernel's own counters or by the program itself. allowed: what chance does\n"
         "to a correct sampler, four standard deviations (z is the error in one), or 2 %% or two\n"
         "samples where that is more; beyond it a line fails. Time told as lost is missing from the\n"
-        "samples, and said so. %s\n",
-        v->quick ? "Without --quick each runs five times as long, and less is allowed." : "");
+        "samples, and said so.%s\n",
+        v->quick ? " Without --quick each runs five times as long, and less is allowed." : "");
     if (v->run[VALIDATE_USER].ran)
         (void)printf("Without privileges: %s\n", v->run[VALIDATE_USER].note);
 }
 
 static int print_all(const struct validate *v)
 {
-    struct judgement j[CLAIMS];
+    char before[WHY_N] = "";
     unsigned n[VERDICT_N] = {};
     struct json_out o;
     struct buf b;
 
-    for (unsigned i = 0; i < CLAIMS; i++) {
-        if (!shown(v, &claims[i]))
-            continue;
-        judge(v, &claims[i], &j[i]);
-        n[j[i].verdict]++;
-    }
     buf_init(&b, MAX_TEXT);
     json_init(&o, &b);
     json_object_begin(&o);
@@ -189,11 +199,15 @@ static int print_all(const struct validate *v)
     json_key(&o, "claims");
     json_array_begin(&o);
     for (unsigned i = 0; i < CLAIMS; i++) {
+        struct judgement j;
+
         if (!shown(v, &claims[i]))
             continue;
-        json_one(&o, &claims[i], &j[i]);
+        judge(v, &claims[i], &j);
+        n[j.verdict]++;
+        json_one(&o, &claims[i], &j);
         if (!v->json)
-            print_one(&claims[i], &j[i]);
+            print_one(&claims[i], &j, before);
     }
     json_array_end(&o);
     for (unsigned i = 0; i < VERDICT_N; i++) {

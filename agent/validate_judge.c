@@ -13,7 +13,7 @@
 
 #define SIGMAS       4.0
 #define STEP_WITHIN  20000 /* ns */
-#define ENOUGH       100   /* samples, for shares */
+#define ENOUGH       40    /* samples, for shares */
 #define SAMPLES_FROM 10
 
 #define SAY(to, ...) ((void)snprintf((to), sizeof(to), __VA_ARGS__))
@@ -69,6 +69,14 @@ static bool whole(const struct work *w, struct judgement *j)
     return false;
 }
 
+/* Are k of n a share of p at least, as far as n can tell? */
+static bool mostly(uint64_t k, uint64_t n, double p)
+{
+    double m = (double)n;
+
+    return (double)k >= p * m - SIGMAS * sqrt(m * p * (1 - p));
+}
+
 /* How far a correct sampler may be from a known time. */
 static double bound(const struct work *w, double known)
 {
@@ -83,11 +91,10 @@ static void judge_time(const struct work *w, double known, double measured, doub
 {
     double error = measured - known, sd = sqrt(w->variance);
 
-    SAY(j->measured, "%.3f s, %+.1f %%, z %+.1f", s_of(measured), 100 * error / known,
-        error / sd);
+    SAY(j->measured, "%.3f s, %+.1f %%, z %+.1f", s_of(measured), 100 * error / known, error / sd);
     if (lost > 0)
-        SAY(j->allowed, "+%.3f -%.3f s (%.3f s told as lost)", s_of(allowed),
-            s_of(allowed + lost), s_of(lost));
+        SAY(j->allowed, "+%.3f -%.3f s (%.3f s told as lost)", s_of(allowed), s_of(allowed + lost),
+            s_of(lost));
     else
         SAY(j->allowed, "+-%.3f s", s_of(allowed));
     set(j, error <= allowed && error >= -allowed - lost);
@@ -107,6 +114,27 @@ void judge_cpu(const struct validate *v, enum work_id id, struct judgement *j)
         set(j, false);
         SAY(j->why, "the kernel's two counters differ");
     }
+}
+
+/* Kernel mode is told as hidden, by the clock; user mode is sampled. The kernel's division of the
+ * two may come from ticks as well. */
+void judge_user(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    const struct work *w = &v->work[id];
+    const struct rusage *u = &w->child.usage;
+    double clock = (double)w->child.clock_ns, ns = (double)w->seen.ns;
+    double user = (double)(u->ru_utime.tv_sec * NS_PER_S + u->ru_utime.tv_usec * NS_PER_US);
+    double lost = (double)(w->seen.hidden + w->seen.missed + w->seen.refused);
+    double allowed = bound(w, user) * 1.5;
+
+    if (!whole(w, j))
+        return;
+    SAY(j->known, "%.3f s by the process CPU clock, %.3f s of it user mode", s_of(clock),
+        s_of(user));
+    SAY(j->measured, "%.3f s in samples + %.3f s told as hidden or lost", s_of(ns), s_of(lost));
+    SAY(j->allowed, "sum within two samples; user mode +-%.3f s", s_of(allowed));
+    set(j, fabs(ns + lost - clock) <= 2 * (double)w->period_ns &&
+               fabs(ns - user) <= allowed + (double)(w->seen.missed + w->seen.refused));
 }
 
 void judge_lost(const struct validate *v, enum work_id id, struct judgement *j)
@@ -148,7 +176,7 @@ static bool enough(const struct seen *s, struct judgement *j)
 {
     if (s->n >= ENOUGH)
         return true;
-    skip(j, "fewer than 100 samples: the machine is too busy");
+    skip(j, "fewer than 40 samples: the machine is too busy");
     return false;
 }
 
@@ -202,10 +230,10 @@ void judge_whole(const struct validate *v, enum work_id id, struct judgement *j)
 
     if (!whole(&v->work[id], j) || !enough(s, j))
         return;
-    SAY(j->known, "%" PRIu64 " stacks", s->n);
-    SAY(j->measured, "%.2f %% reach the thread's start", 100.0 * (double)s->whole / (double)s->n);
-    SAY(j->allowed, "99 %% or more");
-    set(j, (double)s->whole >= 0.99 * (double)s->n);
+    SAY(j->known, "%" PRIu64 " stacks, from half a second behind its start on", s->settled);
+    SAY(j->measured, "%" PRIu64 " reach the thread's start", s->whole);
+    SAY(j->allowed, "99 %%, four standard deviations less");
+    set(j, s->settled > 0 && mostly(s->whole, s->settled, 0.99));
 }
 
 void judge_threads(const struct validate *v, enum work_id id, struct judgement *j)
@@ -236,15 +264,15 @@ void judge_oracle(const struct validate *v, enum work_id id, struct judgement *j
     uint64_t n = o->samples - o->dump - o->unmatched;
 
     (void)id;
-    if (n < ENOUGH / 2) {
-        skip(j, "fewer than 50 samples could be compared");
+    if (n < ENOUGH) {
+        skip(j, "fewer than 40 samples could be compared");
         return;
     }
     SAY(j->known, "libdw's chains of the same %" PRIu64 " samples (%" PRIu64 " not comparable)", n,
         o->samples - n);
     SAY(j->measured, "%" PRIu64 " equal, frame by frame", o->same);
-    SAY(j->allowed, "99 %% or more");
-    set(j, (double)o->same >= 0.99 * (double)n && (double)n >= 0.9 * (double)o->samples);
+    SAY(j->allowed, "99 %%, four standard deviations less");
+    set(j, mostly(o->same, n, 0.99) && (double)n >= 0.9 * (double)o->samples);
 }
 
 /* ---- kernel mode ---------------------------------------------------------------------------- */
@@ -259,12 +287,12 @@ void judge_kernel(const struct validate *v, enum work_id id, struct judgement *j
         set(j, false);
         SAY(j->why, "no kernel frame has the name of read(2): is kernel.kptr_restrict 2?");
     } else {
-        set(j, (double)s->below_loop >= 0.95 * (double)s->kernel_n && s->kernel_n >= ENOUGH / 2);
+        set(j, mostly(s->below_loop, s->kernel_n, 0.95) && s->kernel_n >= ENOUGH / 2);
     }
     SAY(j->known, "in the kernel the program is in read(2), called by read_block");
     SAY(j->measured, "%" PRIu64 " of %" PRIu64 " kernel stacks have both", s->below_loop,
         s->kernel_n);
-    SAY(j->allowed, "95 %% or more: entry, exit, interrupts");
+    SAY(j->allowed, "95 %%, four standard deviations less: entry, exit, interrupts");
 }
 
 /* The kernel's own division of user and kernel time may come from ticks, too, at 100 to 1000 Hz;
@@ -289,19 +317,22 @@ void judge_split(const struct validate *v, enum work_id id, struct judgement *j)
 void judge_children(const struct validate *v, enum work_id id, struct judgement *j)
 {
     const struct work *w = &v->work[id];
-    double known = (double)usage_ns(&w->child.usage);
+    double known = (double)usage_ns(&w->child.usage), p = (double)w->period_ns;
+    double wall = (double)(w->to.v - w->from.v), share = fmin(known / wall, 1);
     int64_t n = said(w, "children=");
     double allowed, sd;
 
     if (!whole(w, j) || n <= 0)
         return;
-    /* both ends of each life fall anywhere between two ticks */
-    sd = sqrt(w->variance + (double)n * (double)w->period_ns * (double)w->period_ns / 4);
+    /* over the whole time; and both ends of each life fall anywhere between two ticks */
+    sd = sqrt(wall * p * share * (1 - share) + (double)n * p * p / 4);
     allowed = fmax(SIGMAS * sd, bound(w, known));
     SAY(j->known, "%" PRId64 " programs, %.3f s by getrusage", n, s_of(known));
-    judge_time(w, known, (double)w->seen.ns, (double)(w->seen.missed + w->seen.refused), allowed, j);
-    SAY(j->measured, "%" PRIu64 " programs, %.3f s, %+.1f %%", v->child_processes,
-        s_of((double)w->seen.ns), 100 * ((double)w->seen.ns - known) / known);
+    judge_time(w, known, (double)w->seen.ns, (double)(w->seen.missed + w->seen.refused), allowed,
+               j);
+    SAY(j->measured, "%" PRIu64 " programs, %" PRIu64 " with their file; %.3f s, %+.1f %%",
+        v->child_processes, v->child_named, s_of((double)w->seen.ns),
+        100 * ((double)w->seen.ns - known) / known);
     if ((int64_t)v->child_processes < n - n / 10 || (int64_t)v->child_processes > n)
         set(j, false);
 }
@@ -360,10 +391,10 @@ void judge_steps(const struct validate *v, enum work_id id, struct judgement *j)
                 if (!str_eq(str_c(k->name), s.name) || k->number != s.number || k->tid != s.tid)
                     continue;
                 found++;
-                worst = worst > outside(k->t0, s.t[0], s.t[1]) ? worst
-                                                               : outside(k->t0, s.t[0], s.t[1]);
-                worst = worst > outside(k->t1, s.t[2], s.t[3]) ? worst
-                                                               : outside(k->t1, s.t[2], s.t[3]);
+                worst =
+                    worst > outside(k->t0, s.t[0], s.t[1]) ? worst : outside(k->t0, s.t[0], s.t[1]);
+                worst =
+                    worst > outside(k->t1, s.t[2], s.t[3]) ? worst : outside(k->t1, s.t[2], s.t[3]);
             }
         }
         text = str_from(text, end >= text.n ? text.n : end + 1);

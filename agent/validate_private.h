@@ -10,8 +10,9 @@
 #include "base/map.h"
 
 /*
- * `strata validate`: works (controlled programs, demo/workload.c) run under the agent's own way from
- * tick to batch; what the batches say of each is held beside what the kernel and the program say.
+ * `strata validate`: works (controlled programs, demo/workload.c) run under the agent's own way
+ * from tick to batch; what the batches say of each is held beside what the kernel and the program
+ * say.
  *
  *     validate_run.c    starts the works, samples them, keeps the batches
  *     validate_seen.c   what the batches say of each work
@@ -47,6 +48,7 @@ enum {
     SEEN_THREADS = 8,
     SEEN_SYMBOLS = 256,
     TEXT_N = 160,
+    WHY_N = 512,
 };
 
 /* A function of the controlled programs as a stack had it. */
@@ -64,7 +66,8 @@ struct seen_step {
 
 /* What the batches say of one work. Nanoseconds are CPU time. */
 struct seen {
-    uint64_t n, whole; /* samples; with a stack that is whole */
+    uint64_t n;              /* samples */
+    uint64_t settled, whole; /* behind the first half second; of these, with a whole stack */
     int64_t ns;
     int64_t missed, refused, hidden; /* told as lost while it ran: whoever it belongs to */
     int64_t kernel_ns;
@@ -79,7 +82,7 @@ struct seen {
 
 struct work {
     struct record_child child;
-    int out;        /* what it says goes there */
+    int out;         /* what it says goes there */
     struct str said; /* after its end; heap */
     uint64_t period_ns;
     bool begun, stopped; /* stopped: it took too long */
@@ -92,7 +95,7 @@ struct work {
 /* What one source did. */
 struct source_run {
     bool tried, ran;
-    char why[512]; /* not */
+    char why[WHY_N]; /* not */
     struct collector_stats stats;
     const char *note; /* static; what it cannot see */
     uint64_t batches;
@@ -110,7 +113,7 @@ struct validate {
     struct oracle_result oracle;
     struct seen_symbol symbol[SEEN_SYMBOLS];
     uint32_t n_symbol;
-    uint64_t child_processes; /* of WORK_CHILDREN that had a sample */
+    uint64_t child_processes, child_named; /* of WORK_CHILDREN with a sample; with their file */
     struct map child_pid;
     struct seen_step *step; /* heap */
     uint32_t n_step, cap_step;
@@ -148,7 +151,7 @@ enum verdict {
 
 struct judgement {
     enum verdict verdict;
-    char known[TEXT_N], measured[TEXT_N], allowed[TEXT_N], why[TEXT_N];
+    char known[TEXT_N], measured[TEXT_N], allowed[TEXT_N], why[WHY_N];
 };
 
 /* Of a claim about a work. */
@@ -167,3 +170,4 @@ validate_judge judge_children; /* programs that live for 20 ms */
 validate_judge judge_lost;     /* a ring that is too small */
 validate_judge judge_steps;
 validate_judge judge_symbols;
+validate_judge judge_user; /* without rights: user and kernel mode */

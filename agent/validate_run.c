@@ -17,13 +17,17 @@
 #include "agent/validate_private.h"
 #include "base/arena.h"
 
-#define LOOK_NS     (300 * NS_PER_MS)
-#define STAGE_NS    (90 * NS_PER_S) /* then its works are ended */
-#define STALL_NS    (1500 * NS_PER_MS)
-#define RING_BYTES  (UINT64_C(64) << 10)
-#define RING_PERIOD (NS_PER_S / 1000)
-#define SAID_MAX    (1 << 20)
-#define ARGS        6
+#define LOOK_NS  (300 * NS_PER_MS)
+#define STAGE_NS (90 * NS_PER_S) /* then its works are ended, */
+#define QUICK_NS (20 * NS_PER_S) /* with --quick */
+/* Photos takes turns in about 4 ms: rates that fall on ever other places of them. */
+#define PHOTOS_HZ  701
+#define USER_HZ    173
+#define STALL_NS   NS_PER_S /* of its CPU time */
+#define RING_BYTES (UINT64_C(64) << 10)
+#define RING_HZ    2000
+#define SAID_MAX   (1 << 20)
+#define ARGS       6
 
 /* How the works are called, in CPU time that is so short or long that the source suffices. */
 static const struct {
@@ -31,14 +35,16 @@ static const struct {
     bool pinned; /* one more argument: the last CPU that we may use */
 } spec[WORK_N] = {
     [WORK_BURN_19] = {{"burn", "2"}, {"burn", "10"}, true},
-    [WORK_BURN_99] = {{"burn", "2"}, {"burn", "10"}, true},
-    [WORK_BURN_499] = {{"burn", "2"}, {"burn", "10"}, true},
-    [WORK_PHOTOS] = {{"photos", "-l", "100", "-s", "3"}, {"photos", "-l", "100", "-s", "15"}, false},
+    [WORK_BURN_99] = {{"burn", "1.5"}, {"burn", "10"}, true},
+    [WORK_BURN_499] = {{"burn", "1"}, {"burn", "10"}, true},
+    [WORK_PHOTOS] = {{"photos", "-l", "100", "-s", "3"},
+                     {"photos", "-l", "100", "-s", "15"},
+                     false},
     [WORK_SYSCALLS] = {{"syscalls", "1000"}, {"syscalls", "5000"}, false},
     [WORK_CHILDREN] = {{"children", "20", "20"}, {"children", "200", "20"}, false},
     [WORK_STEPS] = {{"steps", "all"}, {"steps", "all"}, false},
-    [WORK_RING] = {{"burn", "3"}, {"burn", "6"}, true},
-    [WORK_USER] = {{"photos", "-l", "100", "-s", "3"}, {"photos", "-l", "100", "-s", "15"}, false},
+    [WORK_RING] = {{"burn", "2"}, {"burn", "6"}, true},
+    [WORK_USER] = {{"photos", "-l", "100", "-s", "4"}, {"photos", "-l", "100", "-s", "15"}, false},
 };
 
 struct stage {
@@ -50,9 +56,9 @@ struct stage {
 static const struct stage bpf_stages[] = {{19, WORK_BURN_19, 1},
                                           {99, WORK_BURN_99, 1},
                                           {499, WORK_BURN_499, 1},
-                                          {499, WORK_PHOTOS, 1},
+                                          {PHOTOS_HZ, WORK_PHOTOS, 1},
                                           {499, WORK_SYSCALLS, 3}};
-static const struct stage ring_stages[] = {{1000, WORK_RING, 1}};
+static const struct stage ring_stages[] = {{RING_HZ, WORK_RING, 1}};
 
 /* The stages under one source. */
 struct script {
@@ -62,8 +68,8 @@ struct script {
     struct record_taker taker;
     const struct stage *stage;
     uint32_t n_stage, at; /* at: the next one */
-    int64_t begun, stall_at; /* CLOCK_MONOTONIC; stall_at 0: none to come */
-    bool failed;
+    int64_t begun;        /* CLOCK_MONOTONIC */
+    bool stalls, failed;
 };
 
 /* ---- works ---------------------------------------------------------------------------------- */
@@ -212,14 +218,12 @@ static void on_batch(void *ctx, struct str body, const struct batchmake_info *in
 static int batcher_open(struct script *s, struct err *err)
 {
     struct validate *v = s->v;
-    struct batchmake_conf bc = {.hostname = str_c(v->ids.hostname),
-                                .version = STR(STRATA_VERSION),
-                                .names = {.cache = v->conf.symbols_cache,
-                                          .debug_dirs = "",
-                                          .proc = "/proc",
-                                          .sys = "/sys"},
-                                .lines = {.debug_dirs = "", .mode = LINES_OFF},
-                                .source = "record"};
+    struct batchmake_conf bc = {
+        .hostname = str_c(v->ids.hostname),
+        .version = STR(STRATA_VERSION),
+        .names = {.cache = v->conf.symbols_cache, .debug_dirs = "", .proc = "/proc", .sys = "/sys"},
+        .lines = {.debug_dirs = "", .mode = LINES_OFF},
+        .source = "record"};
 
     memcpy(bc.agent, v->ids.agent, 16);
     memcpy(bc.boot, v->ids.boot, 16);
@@ -261,24 +265,32 @@ static int start_stage(struct script *s, struct err *err)
     return 0;
 }
 
+static int64_t stage_ns(const struct validate *v)
+{
+    return v->quick ? QUICK_NS : STAGE_NS;
+}
+
 static bool stage_over(struct script *s, const struct stage *g)
 {
-    bool over = true, too_long = mono_now().v - s->begun > STAGE_NS;
+    bool over = true, too_long = mono_now().v - s->begun > stage_ns(s->v);
 
     for (uint32_t i = 0; i < g->n; i++)
         over = work_over(&s->v->work[g->first + i], too_long) && over;
     return over;
 }
 
-/* The collector hangs, once, so that its ring runs over. */
+/* The collector hangs, once, while the work uses so much CPU time that the ring runs over. */
 static void stall(struct script *s)
 {
-    const struct timespec t = {.tv_sec = STALL_NS / NS_PER_S, .tv_nsec = STALL_NS % NS_PER_S};
+    const struct timespec nap = {.tv_nsec = 20 * NS_PER_MS};
+    const struct work *w = &s->v->work[WORK_RING];
+    int64_t until = clock_of(w) + STALL_NS, latest = mono_now().v + QUICK_NS / 2;
 
-    if (!s->stall_at || mono_now().v < s->stall_at)
+    if (!s->stalls)
         return;
-    s->stall_at = 0;
-    (void)nanosleep(&t, NULL);
+    s->stalls = false;
+    while (clock_of(w) < until && mono_now().v < latest)
+        (void)nanosleep(&nap, NULL);
 }
 
 static bool on_turn(void *ctx)
@@ -347,9 +359,8 @@ static void run_script(struct script *s, enum validate_source source, struct age
 
 void validate_run_bpf(struct validate *v)
 {
-    struct script s = {.v = v,
-                       .stage = bpf_stages,
-                       .n_stage = sizeof bpf_stages / sizeof bpf_stages[0]};
+    struct script s = {
+        .v = v, .stage = bpf_stages, .n_stage = sizeof bpf_stages / sizeof bpf_stages[0]};
     struct agent_conf conf = v->conf;
 
     conf.period_ns = NS_PER_S / (int64_t)bpf_stages[0].hz;
@@ -361,9 +372,9 @@ void validate_run_ring(struct validate *v)
     struct script s = {.v = v, .stage = ring_stages, .n_stage = 1};
     struct agent_conf conf = v->conf;
 
-    conf.period_ns = RING_PERIOD;
+    conf.period_ns = NS_PER_S / RING_HZ;
     conf.ring_bytes = RING_BYTES;
-    s.stall_at = mono_now().v + NS_PER_S;
+    s.stalls = true;
     run_script(&s, VALIDATE_RING, &conf);
 }
 
@@ -373,14 +384,20 @@ static bool user_turn(void *ctx)
 {
     struct script *s = ctx;
 
-    return !work_over(&s->v->work[WORK_USER], mono_now().v - s->begun > STAGE_NS);
+    return !work_over(&s->v->work[WORK_USER], mono_now().v - s->begun > stage_ns(s->v));
 }
 
 void validate_run_user(struct validate *v)
 {
     struct script s = {.v = v, .run = &v->run[VALIDATE_USER], .begun = mono_now().v};
-    struct record_take take = {
-        .conf = &v->conf, .ids = &v->ids, .n_pid = 1, .on_exec = true, .turn = user_turn, .ctx = &s};
+    struct record_take take = {.conf = &v->conf,
+                               .ids = &v->ids,
+                               .n_pid = 1,
+                               .on_exec = true,
+                               .rate = USER_HZ,
+                               .rate_given = true,
+                               .turn = user_turn,
+                               .ctx = &s};
     struct work *w = &v->work[WORK_USER];
     struct err err = {};
     uint32_t pid;

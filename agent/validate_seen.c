@@ -8,6 +8,7 @@
 #include "proto/wire.h"
 
 #define ARENA_MAX ((size_t)256 << 20)
+#define SETTLE_NS (NS_PER_S / 2) /* unwind tables are built on first touch */
 
 const char *const photo_function[PHOTO_FUNCTIONS] = {"blur_image", "compress_image", "hash_tags"};
 
@@ -81,9 +82,10 @@ static void add_thread(struct seen *s, struct str name, int64_t ns)
     s->thread[i].ns += ns;
 }
 
-static void add_row(struct validate *v, struct seen *s, const struct batch *b,
+static void add_row(struct validate *v, struct work *w, const struct batch *b,
                     const struct batch_stream *st, uint32_t row)
 {
+    struct seen *s = &w->seen;
     const struct batch_rows *r = &st->rows;
     uint64_t n = r->count ? r->count[row] : 1;
     int64_t ns = r->value ? r->value[row] : (int64_t)n * st->period;
@@ -93,7 +95,10 @@ static void add_row(struct validate *v, struct seen *s, const struct batch *b,
         look_at_frame(v, b, &b->frame[b->node[node].frame], &k);
     s->n += n;
     s->ns += ns;
-    s->whole += k.cut ? 0 : n;
+    if (!r->t || r->t[row].v - w->from.v > SETTLE_NS) {
+        s->settled += n;
+        s->whole += k.cut ? 0 : n;
+    }
     if (k.kernel) {
         s->kernel_ns += ns;
         s->kernel_n += n;
@@ -111,7 +116,8 @@ static void add_row(struct validate *v, struct seen *s, const struct batch *b,
         add_thread(s, b->str[r->thread[row]], ns);
 }
 
-/* Whose is this target? Programs that are none of ours by number are children of one. */
+/* Whose is this target? Nothing but the works and what they fork is sampled, so what is none of
+ * them is a child of the one that has some. */
 static struct work *work_of(struct validate *v, enum validate_source source, const struct batch *b,
                             uint32_t target)
 {
@@ -120,11 +126,12 @@ static struct work *work_of(struct validate *v, enum validate_source source, con
     for (uint32_t i = 0; i < WORK_N; i++)
         if (v->work[i].begun && (uint64_t)v->work[i].child.pid == t->host_pid)
             return &v->work[i];
-    if (source != VALIDATE_BPF ||
-        !str_eq(str_basename(b->str[t->exe]), STR("strata-workload")))
+    if (source != VALIDATE_BPF)
         return NULL;
-    if (map_put(&v->child_pid, t->host_pid, 1) == MAP_ADDED)
+    if (map_put(&v->child_pid, t->host_pid, 1) == MAP_ADDED) {
         v->child_processes++;
+        v->child_named += str_eq(str_basename(b->str[t->exe]), STR("strata-workload"));
+    }
     return &v->work[WORK_CHILDREN];
 }
 
@@ -164,7 +171,7 @@ static void add_stream(struct validate *v, enum validate_source source, const st
 
         v->run[source].rows_ns += r->value ? r->value[i] : (int64_t)n * st->period;
         if (w)
-            add_row(v, &w->seen, b, st, i);
+            add_row(v, w, b, st, i);
     }
 }
 

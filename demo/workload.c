@@ -12,6 +12,8 @@
  * distributions compile, and with none of the agent's code in it. -o: what it says goes to that
  * descriptor, and its input is one line, then the end.
  */
+#include "demo/workload.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,8 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "demo/workload.h"
-
 #if defined(__clang__)
 #define FRAME __attribute__((noinline))
 #else
@@ -34,7 +34,7 @@
 #endif
 
 enum {
-    BLOCK = 65536,
+    BLOCK = 1 << 20, /* so long that the call outweighs its entry and exit */
     MAX_NUMBER = 1000000,
 };
 
@@ -78,7 +78,7 @@ int syscalls_main(int argc, char **argv)
     if (fd < 0 || argc != 2 || !number(argv[1], &ms))
         return 2;
     for (int64_t end = cpu_ns() + (int64_t)ms * 1000000; cpu_ns() < end;)
-        for (int i = 0; i < 50; i++)
+        for (int i = 0; i < 10; i++)
             bytes += read_block(fd);
     printf("bytes=%" PRIu64 "\n", bytes);
     (void)close(fd);

@@ -102,7 +102,10 @@ class Hostile(unittest.TestCase):
         bad = self.start("hostile", "elf", agent_lib.tool("victim.so"), 500, seed, 600)
         print(bad.stdout.readline().strip(), "seed", seed)
         beside = self.start("traps", "qsort", 600)
-        r = self.watch([bad.pid, beside.pid], 20 if LONG else 8, "-w", 0)
+        for seconds in (20,) if LONG else (8, 30):
+            r = self.watch([bad.pid, beside.pid], seconds, "-w", 0)
+            if r.tables["failed"]:
+                break  # on a busy machine few are read in 8 s
         p = r.process[bad.pid]
         print(f"damaged: n={p['n']} {agent_lib.stop_text(p)}; tables built {r.tables['built']}, failed "
               f"{r.tables['failed']}:", *(l for l in r.text.splitlines() if l.startswith("failed ")))

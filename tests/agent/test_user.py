@@ -196,8 +196,10 @@ class User(unittest.TestCase):
             self.assertEqual(r.returncode, 0, r.stderr)
             self.assertRegex(r.stderr, f"source +user: .*{says}")
             total = sum(int(x.rsplit(" ", 1)[1]) for x in folded.splitlines())
+            # whole chains, of which function is chance: on a busy machine samples are few, and the
+            # first one has much of the weight
             chain = sum(int(x.rsplit(" ", 1)[1]) for x in folded.splitlines()
-                        if re.search(r"main;rounds;(user|system)_part", x))
+                        if re.search(r"main;rounds;(user_part|system_part|now)", x))
             self.assertGreater(chain, 0.6 * total, folded)
         r, folded = self.record("perf_event_open", "ptrace")
         self.assertEqual((r.returncode, folded), (125, ""))

@@ -46,7 +46,7 @@ class World:
                 continue
             r = sb.post(server.url, st.pending[1])
             if r["http"] not in allow:
-                raise AssertionError(f"a resend is answered {r}")
+                raise AssertionError(f"a resend is answered {r}; {server.text()[-2000:]}")
             if r["http"] == 200:
                 st.settle()
 

@@ -172,7 +172,13 @@ class Http(unittest.TestCase):
                 "strata._EVERY_S = 0.2\n"
                 "def one(k):\n"
                 "    with strata.step('s', k): pass\n"
-                "one(1); time.sleep(0.9); one(2); time.sleep(0.5)\n"
+                "def until(sent, dropped, errors):\n"
+                "    for _ in range(200):\n"
+                "        s = strata.stats()\n"
+                "        if s['probe']: sys.exit(77)\n"
+                "        if (s['sent'], s['dropped'], s['errors']) >= (sent, dropped, errors): return\n"
+                "        time.sleep(0.05)\n"
+                "one(1); until(1, 0, 1); one(2); until(1, 1, 2)\n"
                 "print(strata.stats())")
         done = subprocess.run([sys.executable, "-c", code, SDK], capture_output=True, text=True,
                               timeout=30, check=False,

@@ -61,6 +61,7 @@ async function contextOf(browser, dpr) {
  */
 export async function open(browser, { scheme = 'light', width = 1440, height = 900, motion = 'reduce', dpr = 1, expect = [], hasten = 1 } = {}) {
   const page = await (await contextOf(browser, dpr)).newPage();
+  page.setDefaultNavigationTimeout(90_000); // the largest fixture is made meanwhile
   await page.setViewportSize({ width, height });
   await page.emulateMedia({ colorScheme: scheme, reducedMotion: motion });
   const trouble = [];

@@ -79,6 +79,7 @@ static const struct argp_option options[] = {
     {},
 };
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of argp
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct validate *v = state->input;

@@ -149,11 +149,11 @@ static struct {
     int64_t start, due;
     unsigned n_open, n_queue, n_body, sequence, tries;
     struct strata_step_item open[STRATA_STEP_OPEN], queue[STRATA_STEP_QUEUE];
-    int fd; /* -1: no request under way */
     unsigned n_request, sent, n_reply;
     char request[STRATA_STEP_BODY + 512], reply[16];
     struct strata_step_counts counts;
-} strata_step_state = {.fd = -1};
+} strata_step_state;
+static int strata_step_fd = -1; /* -1: no request under way; apart, so that the rest is zero */
 
 static __thread struct {
     char name[64];
@@ -265,9 +265,9 @@ static void strata_step_ask(void)
 
     strata_step_state.mode = strata_step_parse(getenv("STRATA_SERVER")) ? 1 : 2;
     strata_step_state.pid = getpid();
-    if (strata_step_state.fd >= 0)
-        close(strata_step_state.fd);
-    strata_step_state.fd = -1;
+    if (strata_step_fd >= 0)
+        close(strata_step_fd);
+    strata_step_fd = -1;
     strata_step_state.n_open = strata_step_state.n_queue = 0;
     strata_step_state.n_request = strata_step_state.sequence = 0;
     strata_step_state.start = strata_step_now(CLOCK_REALTIME);
@@ -391,8 +391,8 @@ static void strata_step_taken(void)
 /* The connection ended: well, or not. status: of the answer, 0 where there was none. */
 static void strata_step_close(int status)
 {
-    close(strata_step_state.fd);
-    strata_step_state.fd = -1;
+    close(strata_step_fd);
+    strata_step_fd = -1;
     strata_step_state.due = strata_step_now(CLOCK_MONOTONIC) + STRATA_STEP_EVERY;
     if (status >= 200 && status < 300) {
         strata_step_state.counts.sent += strata_step_state.n_body;
@@ -409,11 +409,11 @@ static void strata_step_close(int status)
 
 static void strata_step_connect(void)
 {
-    strata_step_state.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    strata_step_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     strata_step_state.sent = strata_step_state.n_reply = 0;
-    if (strata_step_state.fd < 0)
+    if (strata_step_fd < 0)
         return;
-    if (connect(strata_step_state.fd, (const struct sockaddr *)&strata_step_state.to,
+    if (connect(strata_step_fd, (const struct sockaddr *)&strata_step_state.to,
                 sizeof strata_step_state.to) < 0 &&
         errno != EINPROGRESS)
         strata_step_close(0);
@@ -433,7 +433,7 @@ static void strata_step_read(void)
             to = strata_step_state.reply + strata_step_state.n_reply;
             room = sizeof strata_step_state.reply - 1 - strata_step_state.n_reply;
         }
-        n = recv(strata_step_state.fd, to, room, MSG_DONTWAIT);
+        n = recv(strata_step_fd, to, room, MSG_DONTWAIT);
         if (n > 0 && to != rest)
             strata_step_state.n_reply += (unsigned)n;
     } while (n > 0);
@@ -453,7 +453,7 @@ static void strata_step_go_on(void)
     struct pollfd p;
     ssize_t n;
 
-    if (strata_step_state.fd < 0) {
+    if (strata_step_fd < 0) {
         if (now < strata_step_state.due &&
             (strata_step_state.n_request || strata_step_state.n_queue < STRATA_STEP_QUEUE / 2))
             return;
@@ -463,7 +463,7 @@ static void strata_step_go_on(void)
             strata_step_connect();
         return;
     }
-    p.fd = strata_step_state.fd;
+    p.fd = strata_step_fd;
     p.events = strata_step_state.sent < strata_step_state.n_request ? POLLOUT : POLLIN;
     p.revents = 0;
     if (poll(&p, 1, 0) <= 0) {
@@ -475,7 +475,7 @@ static void strata_step_go_on(void)
         strata_step_read();
         return;
     }
-    n = send(strata_step_state.fd, strata_step_state.request + strata_step_state.sent,
+    n = send(strata_step_fd, strata_step_state.request + strata_step_state.sent,
              strata_step_state.n_request - strata_step_state.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0)
         strata_step_state.sent += (unsigned)n;

@@ -154,6 +154,30 @@ void answer_put_func(struct buf *b, const json_t *root, const json_t *index)
     }
 }
 
+/* Why there is nothing, in words; the code of a later server stands for itself. */
+static struct str empty_words(struct str why)
+{
+    static const struct {
+        const char *why, *words;
+    } t[] = {
+        {"never_ingested", "this server has never been sent anything"},
+        {"no_agent_in_range", "nobody watched in this range"},
+        {"no_match", "nothing matches the selector"},
+        {"type_absent", "there is nothing of this profile type"},
+        {"expired", "what was there has expired"},
+        {"future", "the range has not begun"},
+        {"zero", "it was watched, and nothing happened"},
+        {"no_steps", "no such step is known in this range"},
+        {"filtered_out", "the filters leave nothing"},
+    };
+
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        if (str_eq(why, str_c(t[i].why)))
+            return str_c(t[i].words);
+    }
+    return why;
+}
+
 void answer_put_empty(struct buf *b, const json_t *root)
 {
     const json_t *empty = json_object_get(root, "empty");
@@ -162,7 +186,7 @@ void answer_put_empty(struct buf *b, const json_t *root)
     if (!why.n)
         return;
     buf_cstr(b, "nothing to show: ");
-    text_name(b, why);
+    text_name(b, empty_words(why));
     if (json_is_string(json_object_get(empty, "matcher"))) {
         buf_cstr(b, ", by ");
         text_name(b, answer_text(json_object_get(empty, "matcher")));

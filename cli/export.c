@@ -96,7 +96,8 @@ static const struct argp_option options[] = {
     {"type", OPT_TYPE, "TYPE", 0, "profile type; default cpu", 0},
     {"service", OPT_SERVICE, "NAME", 0, "only this service", 0},
     {"output", 'o', "FILE", 0,
-     "write here; .pb.gz .pprof .folded .collapsed .txt .speedscope.json .svg .json say the format; "
+     "write here; .pb.gz .pprof .folded .collapsed .txt .speedscope.json .svg .json say the format "
+     "(.txt is folded, the report is --format text); "
      "default: standard output",
      0},
     {"format", OPT_FORMAT, "FORMAT", 0,

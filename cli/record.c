@@ -46,7 +46,8 @@ static const struct argp_option options[] = {
     {"service", OPT_SERVICE, "NAME", 0, "the same as -l service=NAME", 1},
     {NULL, 0, NULL, 0, "Where it goes:", 2},
     {"output", 'o', "FILE", 0,
-     ".strata .pb.gz .pprof .folded .collapsed .txt .speedscope.json .svg say the format; - is "
+     ".strata .pb.gz .pprof .folded .collapsed .txt .speedscope.json .svg .json say the format "
+     "(.txt is folded, the report is -f text); - is "
      "standard output, and needs -f",
      2},
     {"format", 'f', "FORMAT", 0,
@@ -117,7 +118,7 @@ static void settle(struct record *r, const struct argp_state *state)
         argp_error(state, "-o - needs -f strata, pprof, folded, speedscope, svg, text or json");
     if (!r->format)
         argp_error(state,
-                   "%s ends in none of .strata .pb.gz .pprof .folded .collapsed .txt "
+                   "%s ends in none of .strata .pb.gz .pprof .folded .collapsed .txt .json "
                    ".speedscope.json .svg: say -f FORMAT",
                    r->file);
 }

@@ -174,6 +174,18 @@ int api_write_tree(struct api_call *c, const struct query_flame *f, struct query
 #define REPORT_FUNCTIONS 30
 #define REPORT_STACKS    10
 
+/* "  [demo.c]"; "[kernel]" has its brackets already. */
+static void text_place(struct buf *b, struct str place)
+{
+    bool bare = place.n && place.p[0] != '[';
+
+    if (!place.n)
+        return;
+    buf_cstr(b, bare ? "  [" : "  ");
+    api_text_name(b, place);
+    buf_cstr(b, bare ? "]" : "");
+}
+
 static void text_functions(struct buf *b, const struct query_head *h, const struct query_top *t)
 {
     buf_printf(b, "\nfunctions by self, %u of %llu\n", t->n, (unsigned long long)t->rows);
@@ -189,11 +201,7 @@ static void text_functions(struct buf *b, const struct query_head *h, const stru
         api_text_weight(b, r->total, &h->type);
         buf_cstr(b, "  ");
         api_text_name(b, f->name);
-        if (f->bin.n || f->file.n) {
-            buf_cstr(b, "  [");
-            api_text_name(b, f->file.n ? f->file : f->bin);
-            buf_chr(b, ']');
-        }
+        text_place(b, f->file.n ? f->file : f->bin);
         buf_chr(b, '\n');
     }
 }

@@ -628,6 +628,10 @@ void api_text_weight(struct buf *b, unit_i128 v, const struct query_type *t)
         buf_cstr(b, "unknown");
         return;
     }
+    if (str_eq(t->unit, STR("nanoseconds")) && v == 0) {
+        buf_cstr(b, "0 s");
+        return;
+    }
     if (str_eq(t->unit, STR("nanoseconds")) && v >= 1000) {
         double s = (double)v / 1e9;
 

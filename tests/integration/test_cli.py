@@ -167,10 +167,21 @@ class Cli(unittest.TestCase):
             self.assertEqual(r.returncode, 2, (arguments, r.stdout))
             self.assertIn(text, r.stderr, arguments)
 
+    def test_nothing_to_show(self):
+        for q, words in (("cpu{service=\"nobody\"}", "nothing matches the selector, by service="),
+                         ("live", "there is nothing of this profile type")):
+            out = self.run_ok("top", "-q", q, "--from", "now-5m").decode()
+            self.assertIn("nothing to show: " + words, out)
+            self.assertNotIn("_", out.split("nothing to show")[1])
+
     def test_help(self):
-        for arguments in (["--help"], ["help"], ["top", "--help"], ["flame", "--help"],
-                          ["--version"]):
-            self.assertTrue(self.run_ok(*arguments))
+        for arguments in (["--help"], ["help"], ["--version"],
+                          *([verb, "--help"] for verb in (
+                              "top", "flame", "diff", "export", "import", "record", "view", "backup",
+                              "check", "store", "agent"))):
+            out = self.run_ok(*arguments).decode()
+            self.assertTrue(out)
+            self.assertNotRegex(out, r" \n", "blanks at the end of a line: the text fills it")
 
 
 if __name__ == "__main__":

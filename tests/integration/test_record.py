@@ -240,6 +240,7 @@ class Record(unittest.TestCase):
         with open(self.path("report"), encoding="utf-8") as f:
             report = f.read()
         self.assertIn("leaf", report)
+        self.assertNotIn("[[", report)
         self.assertIn(f"{samples_of(err):,}", report)
 
     def test_standard_output(self):

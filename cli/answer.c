@@ -41,7 +41,15 @@ void answer_put_share(struct buf *b, double part, double whole)
         text_percent(b, part, whole);
 }
 
-void answer_put_lost(struct buf *b, const json_t *root)
+/* Only what lies inside steps was added up; loss is that of the range, no part of the same whole.
+ */
+static bool within_steps(const json_t *root)
+{
+    return json_is_object(json_object_get(root, "step")) ||
+           json_is_integer(json_object_get(json_object_get(root, "denominators"), "step"));
+}
+
+void answer_put_lost(struct buf *b, const json_t *type, const json_t *root)
 {
     const json_t *lost = json_object_get(json_object_get(root, "quality"), "lost"), *l;
     const json_t *whole = json_object_get(root, "unfiltered");
@@ -58,7 +66,13 @@ void answer_put_lost(struct buf *b, const json_t *root)
         else
             sum += w;
     }
-    if (unknown && json_array_size(lost))
+    if (within_steps(root) && sum > 0) {
+        if (unknown && total >= 0)
+            buf_cstr(b, "at least ");
+        text_value(b, answer_text(json_object_get(type, "name")),
+                   answer_text(json_object_get(type, "unit")), sum);
+        buf_cstr(b, " of the range");
+    } else if (unknown && json_array_size(lost))
         buf_cstr(b, "unknown");
     else
         answer_put_share(b, sum, sum + (total < 0 ? 0 : total));
@@ -99,7 +113,7 @@ void answer_put_side(struct buf *b, const json_t *type, const json_t *side)
     answer_put_share(b, answer_number(json_object_get(cov, "covered_ns")),
                      answer_number(json_object_get(cov, "asked_ns")));
     buf_cstr(b, " · lost ");
-    answer_put_lost(b, side);
+    answer_put_lost(b, type, side);
     buf_cstr(b, " · ");
     if (total < 0)
         buf_cstr(b, "no data");

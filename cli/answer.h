@@ -22,8 +22,9 @@ bool answer_ns(const json_t *o, const char *key, real_ns *ret);
 
 /* part of whole in percent, or "unknown" */
 void answer_put_share(struct buf *b, double part, double whole);
-/* What was lost, of what was lost and what arrived, in percent. */
-void answer_put_lost(struct buf *b, const json_t *root);
+/* What was lost, of what was lost and what arrived, in percent; as it is where what arrived was
+ * restricted to steps. */
+void answer_put_lost(struct buf *b, const json_t *type, const json_t *root);
 /* Range, sources, coverage, loss, total, and what filters left of it: the rest of a line. */
 void answer_put_side(struct buf *b, const json_t *type, const json_t *side);
 /* Type, unit, kind, range, coverage, loss, total: one line. */

@@ -35,7 +35,7 @@ enum {
 
 #define SERVER_OPTIONS                                                                             \
     {"json", OPT_JSON, NULL, 0, "print the server's answer as it is", 0},                          \
-        {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER or http://127.0.0.1:4040", 0}, \
+        {"server", OPT_SERVER, "URL", 0, "default: STRATA_SERVER or http://127.0.0.1:4040", 0},    \
     {                                                                                              \
         "token-file", OPT_TOKEN_FILE, "FILE", 0,                                                   \
             "file with the token, mode 0600; default: STRATA_TOKEN_FILE", 0                        \

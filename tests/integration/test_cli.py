@@ -167,6 +167,23 @@ class Cli(unittest.TestCase):
             self.assertEqual(r.returncode, 2, (arguments, r.stdout))
             self.assertIn(text, r.stderr, arguments)
 
+    def test_loss_beside_steps_is_that_of_the_range(self):
+        t0 = time.time_ns() // S * S - 7200 * S
+        b = sb.Batch(labels={"host": "other"})
+        t = b.target(pid=7, comm="train")
+        b.stream("cpu", t0, t0 + 60 * S, period=10**7, labels={"service": "stepped"}, target=t,
+                 expected=100, received=90, lost={"ring_full": (10, 10**8)},
+                 rows=[dict(stack=["main"], t=t0 + i * S, count=10, target=t) for i in range(9)])
+        b.steps("train", [dict(number=0, t0=t0, t1=t0 + 3 * S, tid=7)], target=t)
+        self.assertEqual(sb.post(self.s.url, b)["http"], 200)
+        at = ["--from", f"{t0 // S}s", "--to", f"{t0 // S + 60}s"]
+        line = self.run_ok("top", *at).decode().splitlines()[0]
+        self.assertIn("lost 10.0 % · 900.0 core-ms", line)
+        line = self.run_ok("top", "--step", "train", *at).decode().splitlines()[0]
+        self.assertIn("lost 100.0 core-ms of the range · 300.0 core-ms", line)
+        side = self.run_ok("diff", "--step", "train", *at).decode().splitlines()[0]
+        self.assertIn("lost 100.0 core-ms of the range", side)
+
     def test_nothing_to_show(self):
         for q, words in (("cpu{service=\"nobody\"}", "nothing matches the selector, by service="),
                          ("live", "there is nothing of this profile type")):

@@ -292,7 +292,7 @@ static int open_all(struct oracle *o, struct err *err)
         p = mmap(NULL, RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_load_event_fd(o->bpf, i),
                  0);
         if (p == MAP_FAILED)
-            return err_set(err, -errno, "ring of CPU %u: %s", i, strerror(errno));
+            return err_set(err, -errno, "ring of CPU %u: %s", i, strerrordesc_np(errno));
         o->ring[i] = p;
     }
     return 0;

@@ -82,16 +82,22 @@ static void check_state_dir(struct check *c, const char *state_dir)
             "%s: every start is a new agent", ids.why);
 }
 
+void check_add(struct check *c, const char *name, enum bpf_probe_state state, const char *remedy,
+               const char *why)
+{
+    add(c, name, state, remedy, "%s", why);
+}
+
 void check_run(const char *proc, const char *sys, const char *state_dir, bool no_bpf_loop,
                struct check *ret)
 {
     struct bpf_probe p = {};
 
-    *ret = (struct check){};
     bpf_load_probe(no_bpf_loop, &p);
-    for (uint32_t i = 0; i < p.n; i++)
+    for (uint32_t i = 0; i < p.n && ret->n < CHECK_MAX; i++)
         ret->item[ret->n++] = p.item[i];
-    ret->worst = p.worst;
+    if (p.worst > ret->worst)
+        ret->worst = p.worst;
     check_link(ret, proc, "self/ns/pid", INITIAL_PIDNS, "pid_namespace", BPF_PROBE_IMPOSSIBLE,
                "BPF sees the host's pids, this is another pid namespace",
                "run with the host's pid namespace (--pid=host)");

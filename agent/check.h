@@ -20,7 +20,7 @@ struct check {
     struct bpf_probe_item item[CHECK_MAX];
 };
 
-/* All rows but the self-test. proc, sys: "/proc", "/sys". */
+/* Adds all rows but the self-test. proc, sys: "/proc", "/sys". */
 void check_run(const char *proc, const char *sys, const char *state_dir, bool no_bpf_loop,
                struct check *ret);
 
@@ -28,6 +28,10 @@ void check_run(const char *proc, const char *sys, const char *state_dir, bool no
  * with its four names (fewer than 95 %: degraded; none: impossible), and the identity exact. Added
  * as the row "self_test". Takes about a second. */
 void check_self_test(struct check *c, bool no_bpf_loop);
+
+/* A row of somebody else's: state with what is lost and what to do, else why alone. */
+void check_add(struct check *c, const char *name, enum bpf_probe_state state, const char *remedy,
+               const char *why);
 
 /* The table; ends with the line "no BPF here: REASON" where BPF is impossible. */
 void check_print(const struct check *c, FILE *to);

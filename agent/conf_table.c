@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/conf_table.h"
 
+#include "agent/privs.h"
+
 #define K(n)      (INT64_C(1) << 10) * (n)
 #define M(n)      (INT64_C(1) << 20) * (n)
 #define G(n)      (INT64_C(1) << 30) * (n)
@@ -67,6 +69,10 @@ const struct conf_opt agent_opts[] = {
      "room for batches that wait for the server; beyond it the oldest are dropped, and counted"},
     {"spool", "max_age", CONF_DURATION, AT(spool_max_age_ns), "24h", SEC(1), SEC(604800),
      "older batches are dropped, and counted"},
+
+    {"privileges", "user", CONF_STR, AT(user), PRIVS_USER, 0, 0,
+     "whom the agent becomes when it is started as root; root, or empty: stays root. The default "
+     "may be missing on this machine, another user may not"},
 };
 // clang-format on
 const size_t agent_n_opts = sizeof agent_opts / sizeof *agent_opts;

@@ -30,6 +30,7 @@ struct agent_conf {
     char *spool_dir;
     uint64_t spool_max_bytes;
     int64_t spool_max_age_ns;
+    char *user;
 };
 
 extern const struct conf_opt agent_opts[];

@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/check.h"
 #include "agent/check_pid.h"
 #include "agent/cmd_dump.h"
 #include "agent/collector.h"
+#include "agent/privs.h"
 #include "agent/procfile.h"
 #include "agent/record.h"
+#include "agent/sandbox.h"
 #include "agent/status.h"
 #include "agent/validate.h"
 #include "base/log.h"
@@ -34,6 +34,7 @@ enum {
     OPT_STATE_DIR = 256,
     OPT_STATUS_FILE,
     OPT_SINGLE,
+    OPT_USER,
     OPT_HELP_CONFIG,
     OPT_MARKDOWN,
     OPT_VERBOSE,
@@ -44,7 +45,7 @@ enum {
 
 struct args {
     struct agent_conf conf;
-    const char *config, *state_dir, *status_file, *verb;
+    const char *config, *state_dir, *status_file, *verb, *user;
     uint64_t pid;       /* of check --pid; 0: none */
     struct str set[64]; /* in order, after the file */
     size_t n_set;
@@ -74,6 +75,7 @@ static const struct argp_option options[] = {
     {"status-file", OPT_STATUS_FILE, "FILE", 0,
      "JSON, rewritten every second; \"status\" in the state directory", 0},
     {"single", OPT_SINGLE, NULL, 0, "all in one process, which is the only form so far", 0},
+    {"user", OPT_USER, "USER", 0, "whom to become when started as root; sets privileges.user", 0},
     {"pid", OPT_PID, "PID", 0,
      "with check: what this process would be seen as: identity, labels, rules that match", 0},
     {"no-bpf-loop", OPT_NO_BPF_LOOP, NULL, 0,
@@ -115,6 +117,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args.status_file = arg;
         return 0;
     case OPT_SINGLE:
+        return 0;
+    case OPT_USER:
+        args.user = arg;
         return 0;
     case OPT_PID:
         if (!str_u64(str_c(arg), &args.pid) || args.pid == 0 || args.pid > INT32_MAX)
@@ -225,12 +230,35 @@ static int settings_read(struct err *err)
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
+/* From here on with the rights that the agent has, and nothing is forked or executed any more. The
+ * rows of it go into the table. */
+static int restrict_rights(struct check *c, struct err *err)
+{
+    struct err why = {};
+    struct privs p;
+
+    privs_raise_limits();
+    TRY(privs_drop(args.user ? args.user : args.conf.user, args.state_dir, &p, err));
+    check_add(c, "user", BPF_PROBE_OK, "", p.who);
+    if (sandbox_begin(&why) < 0)
+        check_add(c, "seccomp", BPF_PROBE_DEGRADED, "allow seccomp() in the container's profile",
+                  why.msg);
+    else
+        check_add(c, "seccomp", BPF_PROBE_OK, "", "");
+    return 0;
+}
+
 static int cmd_check(void)
 {
     static struct check c;
+    struct err err = {};
 
     if (args.pid)
         return check_pid(&args.conf, (uint32_t)args.pid, args.state_dir, stdout);
+    if (restrict_rights(&c, &err) < 0) {
+        (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
+        return 1;
+    }
     check_run("/proc", "/sys", args.state_dir, args.no_bpf_loop, &c);
     if (c.worst != BPF_PROBE_IMPOSSIBLE)
         check_self_test(&c, args.no_bpf_loop);
@@ -364,17 +392,6 @@ static void stop(struct running *r)
     buf_deinit(&r->token);
 }
 
-/* Descriptors: one per mapped file and two per CPU. */
-static void raise_limits(void)
-{
-    struct rlimit l;
-
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
-        l.rlim_cur = l.rlim_max < 65536 ? l.rlim_max : 65536;
-        (void)setrlimit(RLIMIT_NOFILE, &l);
-    }
-}
-
 static void block_signals(void)
 {
     sigset_t set;
@@ -414,12 +431,15 @@ static int run_agent(const char *status)
     static struct check check;
     int code;
 
+    if (restrict_rights(&check, &err) < 0) {
+        (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
+        return 1;
+    }
     if (!allowed(&check))
         return NO_BPF;
     if (loopback && interval > LOCAL_INTERVAL)
         interval = LOCAL_INTERVAL;
     interval = interval / NS_PER_S * NS_PER_S; /* whole windows */
-    raise_limits();
     block_signals();
     ids_load(args.state_dir, "/etc", &r.ids);
     buf_init(&r.token, 8192);
@@ -427,6 +447,10 @@ static int run_agent(const char *status)
     if (code == 0)
         code =
             start_collector(&r, interval, loopback, r.ids.dir_ok ? status : args.status_file, &err);
+    if (code == 0 && sandbox_opened(&err) < 0) { /* the table has said that there are no filters */
+        log_event(LOG_WARN, "seccomp", LOG_ERR(&err));
+        err = (struct err){};
+    }
     if (code == 0) {
         log_event(LOG_INFO, "sampling", LOG_C("server", args.conf.url),
                   LOG_I("period_ns", args.conf.period_ns), LOG_I("interval_ns", interval));
@@ -467,6 +491,5 @@ int main(int argc, char **argv)
         return cmd_status(status);
     if (args.verb)
         return cmd_check();
-    prctl(PR_SET_DUMPABLE, 0);
     return run_agent(status);
 }

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "agent/clock.h"
+#include "agent/privs.h"
 #include "agent/upload_private.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -390,6 +391,7 @@ static void *run(void *ctx)
     struct upload_answer a;
     struct upload_slot *s;
 
+    privs_drop_thread(); /* it reads what strangers answer */
     for (;;) {
         bool stop = atomic_load(&u->stop);
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/*
+ * What the agent may do, cut down to what it needs before it looks at anything of a stranger: the
+ * user, the capability sets, no_new_privs, no core dump, nobody may trace it. Nothing is added: a
+ * capability that we were started without stays away, and check says what that costs.
+ */
+
+/* The six of docs/privileges.md, as bits by number of capability. */
+#define PRIVS_CAPS                                                                                 \
+    (UINT64_C(1) << 39 /* BPF */ | UINT64_C(1) << 38 /* PERFMON */ |                               \
+     UINT64_C(1) << 19 /* SYS_PTRACE */ | UINT64_C(1) << 40 /* CHECKPOINT_RESTORE */ |             \
+     UINT64_C(1) << 2 /* DAC_READ_SEARCH */ | UINT64_C(1) << 34 /* SYSLOG */)
+
+/* Becomes this user where we are root and it exists: "" stays who we are. */
+#define PRIVS_USER "strata-agent"
+
+struct privs {
+    char who[160]; /* who we are now and why, for people */
+};
+
+/*
+ * As said above; in root's case the state directory, if it is one of root's agent or empty, is
+ * handed over to the user first. Call once, before any other thread.
+ *   user    a name; PRIVS_USER may be missing, another may not
+ *   errors  -ENOENT no such user; -EPERM and others: a step was refused, nothing may go on
+ */
+[[nodiscard]] int privs_drop(const char *user, const char *state_dir, struct privs *ret,
+                             struct err *err);
+
+/* This thread needs none of them: it talks to the network. Any thread. Never fails where
+ * privs_drop() has succeeded; what it could not do changes nothing. */
+void privs_drop_thread(void);
+
+/* Descriptors, and pages that rings may lock: as many as we may have. Before privs_drop(). */
+void privs_raise_limits(void);

@@ -2,10 +2,12 @@
 #include "agent/check.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/ids.h"
@@ -15,6 +17,7 @@
 #include "agent/proc.h"
 #include "agent/procfile.h"
 #include "agent/source_cpu.h"
+#include "agent/source_user.h"
 #include "base/time.h"
 
 #define INITIAL_PIDNS STR("pid:[4026531836]") /* PROC_PID_INIT_INO */
@@ -24,6 +27,7 @@
 #define TRY_NS        (5 * NS_PER_MS)
 #define SPIN_NS       (200 * NS_PER_MS)
 #define RIGHT_PERCENT 95
+#define OWN_PERIOD_NS (20 * NS_PER_MS)
 
 [[gnu::format(printf, 5, 6)]] static void add(struct check *c, const char *name,
                                               enum bpf_probe_state state, const char *remedy,
@@ -277,6 +281,54 @@ void check_self_test(struct check *c, bool no_bpf_loop)
             (unsigned long long)t.samples);
 }
 
+/* ---- without BPF --------------------------------------------------------------------------- */
+
+static void try_own(uint32_t pid, struct check_own *ret)
+{
+    const struct proc_conf pc = {.proc = "/proc"};
+    struct source_user_opts o = {.period_ns = OWN_PERIOD_NS, .pid = &pid, .n_pid = 1};
+    struct source_user *s = NULL;
+    struct err err = {};
+    char why[1024];
+
+    o.procs = proc_new(&pc);
+    ret->works = source_user_choose(&s, &o, why, sizeof why, &err) == 0;
+    if (ret->works)
+        (void)snprintf(ret->why, sizeof ret->why, "strata record samples them by %s",
+                       source_user_kind(s) == SOURCE_USER_PERF ? "perf" : "ptrace");
+    else
+        (void)snprintf(ret->why, sizeof ret->why, "%s", err.msg);
+    source_user_close(s);
+    proc_free(o.procs);
+}
+
+void check_own(struct check_own *ret)
+{
+    pid_t pid = fork();
+
+    *ret = (struct check_own){};
+    if (pid == 0) {
+        (void)pause();
+        _exit(0);
+    }
+    if (pid < 0) {
+        (void)snprintf(ret->why, sizeof ret->why, "fork: %s", strerrordesc_np(errno));
+        return;
+    }
+    try_own((uint32_t)pid, ret);
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+void check_own_add(struct check *c, const struct check_own *own)
+{
+    c->own = own->works;
+    if (own->works)
+        add(c, "own_processes", BPF_PROBE_OK, "", "%s", own->why);
+    else
+        add(c, "own_processes", BPF_PROBE_IMPOSSIBLE, "", "%s", own->why);
+}
+
 /* ---- saying it ----------------------------------------------------------------------------- */
 
 void check_reason(const struct check *c, char ret[static 384])
@@ -314,5 +366,7 @@ void check_print(const struct check *c, FILE *to)
 
 int check_status(const struct check *c)
 {
-    return c->worst == BPF_PROBE_OK ? 0 : c->worst == BPF_PROBE_DEGRADED ? 1 : 77;
+    if (c->worst == BPF_PROBE_IMPOSSIBLE)
+        return c->own ? 2 : 77;
+    return c->worst == BPF_PROBE_OK ? 0 : 1;
 }

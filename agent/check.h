@@ -17,6 +17,7 @@ enum {
 struct check {
     uint32_t n;
     enum bpf_probe_state worst;
+    bool own; /* own processes can be recorded */
     struct bpf_probe_item item[CHECK_MAX];
 };
 
@@ -36,7 +37,17 @@ void check_add(struct check *c, const char *name, enum bpf_probe_state state, co
 /* The table; ends with the line "no BPF here: REASON" where BPF is impossible. */
 void check_print(const struct check *c, FILE *to);
 
-/* 0 all well, 1 degraded, 77 no source can sample here. */
+/* Where BPF is impossible: can processes of this user be sampled all the same (source_user.h)?
+ * Tried on a child, so before privs_drop(). Added as the row "own_processes" by check_own_add(). */
+struct check_own {
+    bool works;
+    char why[160];
+};
+void check_own(struct check_own *ret);
+void check_own_add(struct check *c, const struct check_own *own);
+
+/* 0 all well, 1 degraded, 2 no BPF here but own processes can be recorded, 77 nothing can sample.
+ */
 int check_status(const struct check *c);
 
 /* The first row of the worst state as one line. */

@@ -458,6 +458,7 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     c->next_window.v = clock_real().v / WINDOW_NS * WINDOW_NS + WINDOW_NS;
     collector_care_open(c);
     collector_event(c, "state", "source=cpu state=ok");
+    collector_tell_check(c);
     *ret = c;
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "agent/batcher.h"
 #include "agent/bpf_load.h"
+#include "agent/check.h"
 #include "agent/conf_table.h"
 #include "agent/ids.h"
 #include "agent/proc.h"
@@ -30,6 +31,9 @@ struct collector_conf {
     int64_t interval_ns; /* of batches */
     bool loopback;       /* the server is on this machine: no phase */
     bool no_bpf_loop;    /* for tests */
+    /* What was found at the start: rows that are not ok become events and stand in the status.
+     * Borrowed for the collector's life; NULL: none. */
+    const struct check *check;
     /* One capture, of some processes (record.c); NULL: the whole machine, until a signal. spool and
      * upload may then be NULL. */
     const struct collector_capture *capture;

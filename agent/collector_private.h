@@ -54,6 +54,9 @@ struct collector {
 [[gnu::format(printf, 3, 4)]] void collector_event(struct collector *c, const char *kind,
                                                    const char *fmt, ...);
 
+/* What the start found, as events. */
+void collector_tell_check(struct collector *c);
+
 /* Once, at the end of open; and once a window, directly after its account. */
 void collector_care_open(struct collector *c);
 void collector_care(struct collector *c, const struct source_account *a);

@@ -339,6 +339,45 @@ struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint3
 
 /* ---- status -------------------------------------------------------------------------------- */
 
+static const struct bpf_probe_item *check_row(const struct check *check, const char *name)
+{
+    for (uint32_t i = 0; check && i < check->n; i++) {
+        if (strcmp(check->item[i].name, name) == 0)
+            return &check->item[i];
+    }
+    return NULL;
+}
+
+void collector_tell_check(struct collector *c)
+{
+    const struct check *check = c->conf.check;
+
+    for (uint32_t i = 0; check && i < check->n; i++) {
+        const struct bpf_probe_item *m = &check->item[i];
+
+        if (m->state != BPF_PROBE_OK)
+            collector_event(c, "state", "check=%s state=degraded why=\"%.120s\"", m->name, m->why);
+    }
+}
+
+/* Names of what is degraded, with ", " between. */
+static void status_check(const struct check *check, struct json_out *j)
+{
+    const struct bpf_probe_item *who = check_row(check, "user");
+    char text[512] = "";
+    size_t n = 0;
+
+    for (uint32_t i = 0; check && i < check->n && n < sizeof text; i++) {
+        if (check->item[i].state != BPF_PROBE_OK)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
+                                  check->item[i].name);
+    }
+    json_key(j, "runs_as");
+    json_cstr(j, who ? who->why : "");
+    json_key(j, "degraded");
+    json_cstr(j, text);
+}
+
 /* What is more than a figure. */
 static void status_more(const struct collector *c, struct json_out *j)
 {
@@ -367,6 +406,7 @@ static void status_more(const struct collector *c, struct json_out *j)
                    c->stats.identity_violations);
     json_key(j, "identity");
     json_cstr(j, text);
+    status_check(c->conf.check, j);
 }
 
 static void status_json(struct collector *c, const char *state, struct buf *out)

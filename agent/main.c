@@ -157,7 +157,8 @@ static const struct argp argp = {
     .doc = "The agent of Strata: samples the CPU time of every program on this machine with eBPF "
            "and sends it to a server.\v"
            "  check    what this machine allows, row by row, with what to do;\n"
-           "           ends with 0 all well, 1 degraded, 77 no BPF here;\n"
+           "           ends with 0 all well, 1 degraded, 2 no BPF here, 77 not even\n"
+           "           processes of one's own can be recorded;\n"
            "           with --pid: as what one process is seen\n"
            "  status   what the agent counts; ends with 1 if it has gone silent\n"
            "  record   one capture of a command or of processes; see `strata record`\n"
@@ -251,10 +252,12 @@ static int restrict_rights(struct check *c, struct err *err)
 static int cmd_check(void)
 {
     static struct check c;
+    struct check_own own;
     struct err err = {};
 
     if (args.pid)
         return check_pid(&args.conf, (uint32_t)args.pid, args.state_dir, stdout);
+    check_own(&own);
     if (restrict_rights(&c, &err) < 0) {
         (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
         return 1;
@@ -262,6 +265,8 @@ static int cmd_check(void)
     check_run("/proc", "/sys", args.state_dir, args.no_bpf_loop, &c);
     if (c.worst != BPF_PROBE_IMPOSSIBLE)
         check_self_test(&c, args.no_bpf_loop);
+    if (c.worst == BPF_PROBE_IMPOSSIBLE)
+        check_own_add(&c, &own);
     check_print(&c, stdout);
     return check_status(&c);
 }
@@ -351,8 +356,8 @@ static int start_sender(struct running *r, int64_t interval, struct err *err)
     return batcher_start(&bc, r->spool, &r->batcher, err);
 }
 
-static int start_collector(struct running *r, int64_t interval, bool loopback, const char *status,
-                           struct err *err)
+static int start_collector(struct running *r, int64_t interval, const char *status,
+                           const struct check *check, struct err *err)
 {
     const struct collector_conf cc = {.conf = &args.conf,
                                       .ids = &r->ids,
@@ -362,8 +367,9 @@ static int start_collector(struct running *r, int64_t interval, bool loopback, c
                                       .spool = r->spool,
                                       .upload = r->upload,
                                       .interval_ns = interval,
-                                      .loopback = loopback,
-                                      .no_bpf_loop = args.no_bpf_loop};
+                                      .loopback = upload_url_is_loopback(args.conf.url),
+                                      .no_bpf_loop = args.no_bpf_loop,
+                                      .check = check};
 
     return collector_open(&r->collector, &cc, err);
 }
@@ -446,7 +452,7 @@ static int run_agent(const char *status)
     code = start_sender(&r, interval, &err);
     if (code == 0)
         code =
-            start_collector(&r, interval, loopback, r.ids.dir_ok ? status : args.status_file, &err);
+            start_collector(&r, interval, r.ids.dir_ok ? status : args.status_file, &check, &err);
     if (code == 0 && sandbox_opened(&err) < 0) { /* the table has said that there are no filters */
         log_event(LOG_WARN, "seccomp", LOG_ERR(&err));
         err = (struct err){};

@@ -156,6 +156,8 @@ void status_print(struct str json, FILE *to)
     print_spool(json, to);
     line(json, "identity", "identities", to);
     line(json, "kernel_symbols", "kernel symbols", to);
+    line(json, "runs_as", "runs as", to);
+    line(json, "degraded", "degraded", to);
     (void)fprintf(to, "figures, but for zeros; without a unit: counts\n");
     print_figures(json, to);
 }

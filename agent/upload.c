@@ -391,6 +391,7 @@ static void *run(void *ctx)
     struct upload_answer a;
     struct upload_slot *s;
 
+    (void)pthread_setname_np(pthread_self(), "upload");
     privs_drop_thread(); /* it reads what strangers answer */
     for (;;) {
         bool stop = atomic_load(&u->stop);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/privs.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,11 +14,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static_assert(PRIVS_CAPS == (UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON |
-                             UINT64_C(1) << CAP_SYS_PTRACE | UINT64_C(1) << CAP_CHECKPOINT_RESTORE |
-                             UINT64_C(1) << CAP_DAC_READ_SEARCH | UINT64_C(1) << CAP_SYSLOG),
-              "the numbers are the kernel's");
 
 #define MAX_CAP 63
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <linux/capability.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -13,9 +14,9 @@
 
 /* The six of docs/privileges.md, as bits by number of capability. */
 #define PRIVS_CAPS                                                                                 \
-    (UINT64_C(1) << 39 /* BPF */ | UINT64_C(1) << 38 /* PERFMON */ |                               \
-     UINT64_C(1) << 19 /* SYS_PTRACE */ | UINT64_C(1) << 40 /* CHECKPOINT_RESTORE */ |             \
-     UINT64_C(1) << 2 /* DAC_READ_SEARCH */ | UINT64_C(1) << 34 /* SYSLOG */)
+    (UINT64_C(1) << CAP_BPF | UINT64_C(1) << CAP_PERFMON | UINT64_C(1) << CAP_SYS_PTRACE |         \
+     UINT64_C(1) << CAP_CHECKPOINT_RESTORE | UINT64_C(1) << CAP_DAC_READ_SEARCH |                  \
+     UINT64_C(1) << CAP_SYSLOG)
 
 /* Becomes this user where we are root and it exists: "" stays who we are. */
 #define PRIVS_USER "strata-agent"

@@ -13,7 +13,15 @@
 #include <unistd.h>
 
 #define PERF_IOCTLS 0x2400 /* '$' << 8 */
-#define IOCTL_TYPE  0xff00
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+#define IOCTL_TYPE 0xff00
 
 /* Calls that pass whatever their arguments are. A call that libseccomp does not know by name is
  * left out: it is of another architecture. */
@@ -151,7 +159,7 @@ static const char *const plain[] = {
     "bpf",
     "perf_event_open",
     "process_vm_readv",
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED /* their checks at the end look at the process from another one */
     "clone",
     "ptrace",
     "wait4",

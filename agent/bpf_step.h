@@ -16,7 +16,8 @@ struct bpf_step;
 struct bpf_step *bpf_step_close(struct bpf_step *b); /* NULL is a no-op; returns NULL */
 
 /* Listen at an offset of a file, in every process that maps it; the 16-bit word at sem_offset is
- * raised meanwhile. path may be a link of /proc/PID/map_files. errors: errno of perf_event_open */
+ * raised meanwhile. path may be a link of /proc/PID/map_files. errors: errno of perf_event_open,
+ * where neither way works */
 struct bpf_step_at {
     const char *path;
     uint64_t offset, sem_offset;

@@ -2,6 +2,7 @@
 #include "base/buf.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,15 @@ void buf_deinit(struct buf *b)
 void buf_reset(struct buf *b)
 {
     b->n = 0;
-    b->failed = false;
+    b->failed = 0;
+}
+
+int buf_check(const struct buf *b, const char *what, struct err *err)
+{
+    if (b->failed == 0)
+        return 0;
+    return b->failed == -E2BIG ? err_set(err, -E2BIG, "%s: larger than %zu bytes", what, b->cap)
+                               : err_set(err, -ENOMEM, "%s: memory is short", what);
 }
 
 /* Make room for n more; false marks the buffer as failed. */
@@ -36,7 +45,7 @@ static bool grow(struct buf *b, size_t n)
     if (n <= b->room - b->n)
         return true;
     if (b->n > b->cap || n > b->cap - b->n || mem_fail_now()) {
-        b->failed = true;
+        b->failed = b->n > b->cap || n > b->cap - b->n ? -E2BIG : -ENOMEM;
         return false;
     }
     if (room < 64)
@@ -47,7 +56,7 @@ static bool grow(struct buf *b, size_t n)
         room = b->cap;
     p = realloc(b->p, room);
     if (!p) {
-        b->failed = true;
+        b->failed = -ENOMEM;
         return false;
     }
     b->p = p;
@@ -89,7 +98,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     n = vsnprintf(small, sizeof small, fmt, ap);
     va_end(ap);
     if (n < 0) {
-        b->failed = true;
+        b->failed = -E2BIG; /* longer than an int */
         return;
     }
     if ((size_t)n < sizeof small) {

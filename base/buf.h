@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "base/str.h"
 
 /*
@@ -14,12 +15,15 @@
 struct buf {
     char *p;
     size_t n, room, cap;
-    bool failed; /* -E2BIG or -ENOMEM: what is in it is not whole */
+    int failed; /* 0; -E2BIG: its cap, -ENOMEM: what is in it is not whole */
 };
 
 void buf_init(struct buf *b, size_t cap);
 void buf_deinit(struct buf *b);
 void buf_reset(struct buf *b); /* empty, not failed, memory kept */
+
+/* Its failure, said of `what`: "what: larger than N bytes" or "what: memory is short". 0: none. */
+[[nodiscard]] int buf_check(const struct buf *b, const char *what, struct err *err);
 
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_str(struct buf *b, struct str s);
@@ -38,6 +42,13 @@ void buf_le64(struct buf *b, uint64_t v);
 /* Room for n more bytes that the caller writes itself, then buf_commit(); NULL if it fails. */
 char *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);
+
+/* Take over the failure of another (0: it has none): what went into b is not whole either. */
+static inline void buf_fail(struct buf *b, int failed)
+{
+    if (b->failed == 0)
+        b->failed = failed;
+}
 
 static inline struct str buf_view(const struct buf *b)
 {

@@ -170,18 +170,18 @@ static void summary_text(struct check *c, const struct store_checked *r)
     struct buf *b = &c->line;
 
     buf_reset(b);
-    text_count(b, r->parts);
-    buf_cstr(b, " parts, ");
-    text_count(b, r->blocks);
-    buf_cstr(b, " blocks, ");
-    text_count(b, r->rows);
-    buf_cstr(b, " rows, ");
-    text_count(b, r->journals);
-    buf_cstr(b, " journals, ");
-    text_count(b, r->batches);
-    buf_cstr(b, " batches: ");
-    text_count(b, r->findings);
-    buf_cstr(b, r->findings == 1 ? " finding\n" : " findings\n");
+    text_things(b, r->parts, "part", "parts");
+    buf_cstr(b, ", ");
+    text_things(b, r->blocks, "block", "blocks");
+    buf_cstr(b, ", ");
+    text_things(b, r->rows, "row", "rows");
+    buf_cstr(b, ", ");
+    text_things(b, r->journals, "journal", "journals");
+    buf_cstr(b, ", ");
+    text_things(b, r->batches, "batch", "batches");
+    buf_cstr(b, ": ");
+    text_things(b, r->findings, "finding", "findings");
+    buf_chr(b, '\n');
     if (r->beside)
         buf_cstr(b, "A server has it open: its parts were checked, not its catalog, dictionaries "
                     "and journals.\n");

@@ -161,11 +161,12 @@ static int list(struct out *o, struct err *err)
     r = store_list_parts(o->v, on_part, o, err);
     if (r < 0 || o->args->json)
         return r;
-    buf_printf(&o->b, "%" PRIu64 " parts, ", o->n);
-    text_count(&o->b, o->rows);
-    buf_cstr(&o->b, " rows, ");
-    text_count(&o->b, o->bytes);
-    buf_cstr(&o->b, " bytes\n");
+    text_things(&o->b, o->n, "part", "parts");
+    buf_cstr(&o->b, ", ");
+    text_things(&o->b, o->rows, "row", "rows");
+    buf_cstr(&o->b, ", ");
+    text_things(&o->b, o->bytes, "byte", "bytes");
+    buf_chr(&o->b, '\n');
     return r;
 }
 

@@ -76,6 +76,13 @@ void text_value(struct buf *b, struct str type, struct str unit, double value)
     }
 }
 
+void text_things(struct buf *b, uint64_t n, const char *one, const char *many)
+{
+    text_count(b, n);
+    buf_chr(b, ' ');
+    buf_cstr(b, n == 1 ? one : many);
+}
+
 void text_percent(struct buf *b, double part, double whole)
 {
     if (whole > 0)

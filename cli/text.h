@@ -14,6 +14,8 @@
 
 /* 1,234,567 */
 void text_count(struct buf *b, uint64_t n);
+/* 1 part, 1,234 parts */
+void text_things(struct buf *b, uint64_t n, const char *one, const char *many);
 
 /* A weight in its unit, scaled: "31.2 core-min", "412.0 ms", "1.50 GiB", "12,345". cpu time is said
  * in cores' time; other nanoseconds are not. unit as the API names it; value as a decimal string.

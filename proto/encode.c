@@ -322,7 +322,7 @@ static void put_clock(const struct batch_clock *c, struct buf *to)
 /* What stands in sub becomes field number of out. */
 static void put_sub(struct buf *out, uint32_t number, struct buf *sub)
 {
-    out->failed = out->failed || sub->failed;
+    buf_fail(out, sub->failed);
     pb_put_bytes(out, number, buf_view(sub));
     buf_reset(sub);
 }

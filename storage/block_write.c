@@ -482,7 +482,8 @@ static bool put_slice(struct writer *w)
     cell_varint(&c->directory, gap);
     cell_varint(&c->directory, w->n_cell);
     buf_add(&c->directory, c->entries.p, c->entries.n);
-    c->directory.failed |= c->entries.failed || c->bytes.failed;
+    buf_fail(&c->directory, c->entries.failed);
+    buf_fail(&c->directory, c->bytes.failed);
     return true;
 }
 
@@ -538,8 +539,7 @@ int block_encode(struct block_coder *c, const struct block_rows *r, uint32_t qua
     buf_le64(cols, (uint64_t)w.v);
     buf_add(cols, c->directory.p, c->directory.n);
     buf_add(cols, c->cells.p, c->cells.n);
-    if (cols->failed)
-        return err_set(err, -E2BIG, "block: columns beyond their limit");
+    TRY(buf_check(cols, "block: columns", err));
     m.type = ret->type;
     m.svc = ret->svc;
     m.sub = ret->sub;

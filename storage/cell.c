@@ -87,7 +87,7 @@ void cell_put(struct cell_coder *c, struct buf *b, const void *raw, size_t n, en
 
     buf_reset(&c->tmp);
     cell_write(c, &c->tmp, raw, n, level, &codec, &stored);
-    b->failed |= c->tmp.failed;
+    buf_fail(b, c->tmp.failed);
     buf_chr(b, (char)codec);
     cell_varint(b, n);
     cell_varint(b, stored);
@@ -108,7 +108,7 @@ static void put_plane(struct cell_coder *c, struct buf *b, const uint64_t *v, ui
     buf_reset(&c->plane);
     p = (uint8_t *)buf_reserve(&c->plane, n);
     if (!p) {
-        b->failed = true;
+        buf_fail(b, c->plane.failed);
         return;
     }
     for (uint32_t i = 0; i < n; i++)

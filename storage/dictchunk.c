@@ -148,7 +148,7 @@ void dict_put_texts(struct dict_coder *c, struct buf *b, const struct str *v, ui
         cell_varint(&c->scratch, v[i].n);
         buf_str(&c->scratch, v[i]);
     }
-    b->failed |= c->scratch.failed;
+    buf_fail(b, c->scratch.failed);
     cell_put(&c->coder, b, c->scratch.p, c->scratch.n, CELL_TEXT);
 }
 

@@ -17,14 +17,12 @@ int chunk_put(const struct local_writer *w, enum db_table table, sqlite3_stmt *s
     struct str data;
     int64_t sum;
 
-    if (w->tmp->failed)
-        return err_set(err, -E2BIG, "%s: a row of table %d is too large", w->db->name, (int)table);
+    TRY(buf_check(w->tmp, "a row beside the blocks", err));
     if (level != CELL_STORE || w->data != w->tmp) {
         buf_reset(w->data);
         cell_put(w->coder, w->data, w->tmp->p, w->tmp->n, level);
     }
-    if (w->data->failed)
-        return err_set(err, -ENOMEM, "%s: memory is short", w->db->name);
+    TRY(buf_check(w->data, w->db->name, err));
     data = buf_view(w->data);
     TRY(db_put(w->db, table, st, v, n, &data, 1, &sum, err));
     part_fold_add(w->fold, sum);

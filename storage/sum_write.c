@@ -148,8 +148,7 @@ int sum_write(struct block_coder *c, const struct sum_entry *v, uint32_t n, stru
     cell_put(&c->cell, out, c->bytes.p, c->bytes.n, CELL_FAST);
     if (!put_planes(c, v, order, n, *ret_flags, out) || c->directory.failed || c->bytes.failed)
         return coder_no_memory(err);
-    if (out->failed)
-        return err_set(err, -E2BIG, "block: summary beyond its limit");
+    TRY(buf_check(out, "block: summary", err));
     for (uint32_t i = 0; rank && i < n; i++)
         rank[(uint32_t)order[i]] = i;
     return 0;

@@ -58,7 +58,7 @@ int acked_open(int dir_fd, uint64_t lsn)
 
 bool acked_read(int dir_fd, uint64_t *ret)
 {
-    int fd = openat(dir_fd, "acked", O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir_fd, "acked", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint8_t b[SIZE] = {}, want[SIZE];
     uint64_t lsn;
     ssize_t n;

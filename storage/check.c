@@ -397,7 +397,7 @@ static int take_lock(struct check *c, int *ret_fd, struct err *err)
     char path[4096];
 
     (void)snprintf(path, sizeof path, "%s/LOCK", c->dir);
-    *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+    *ret_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*ret_fd < 0)
         return errno == ENOENT ? 0 : err_set(err, -errno, "%s: %m", path);
     if (flock(*ret_fd, LOCK_EX | LOCK_NB) == 0)

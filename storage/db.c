@@ -92,13 +92,15 @@ static void set_name(struct db *db, const char *name)
     (void)snprintf(db->name, sizeof db->name, "%s", name);
 }
 
+/* O_NONBLOCK, here and wherever a name below the folder is opened: a FIFO of that name would be
+ * waited for. What is no file cannot be synced either, and is found not to be a database. */
 static int sync_path(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r;
 
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
-    r = fsync(fd) == 0 ? 0 : -errno;
+    r = fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;
     (void)close(fd);
     return r;
 }
@@ -160,7 +162,7 @@ static int read_all(const char *path)
 {
     char b[2048];
     ssize_t n;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r;
 
     if (fd < 0)
         return errno == ENOENT ? 0 : -EIO;
@@ -191,7 +193,7 @@ int db_check_magic(const char *path, const char *name, struct err *err)
 {
     static const char magic[16] = "SQLite format 3";
     char b[sizeof magic] = {};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n;
 
     if (fd < 0)

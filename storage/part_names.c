@@ -23,7 +23,7 @@ int part_hash_file(const char *dir, const char *name, uint8_t ret[static 16], ui
 
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, -ENAMETOOLONG, "%s: too long", name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return err_set(err, -errno, "%s: %m", name);
     r = hash_file128(fd, ret, ret_bytes);

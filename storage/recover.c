@@ -94,7 +94,7 @@ static int lock(struct store *s, struct err *err)
 {
     s->lock_fd = openat(s->dir_fd, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0 && errno == EROFS)
-        s->lock_fd = openat(s->dir_fd, "LOCK", O_RDONLY | O_CLOEXEC);
+        s->lock_fd = openat(s->dir_fd, "LOCK", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (s->lock_fd < 0) {
         cannot_write(s, errno);
         return 0;

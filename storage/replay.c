@@ -215,7 +215,7 @@ static bool sync_file(const struct store *s, uint64_t number, const char *end)
     bool ok;
 
     (void)snprintf(name, sizeof name, "%" PRIu64 ".db%s", number, end);
-    fd = openat(s->journal_fd, name, O_RDONLY | O_CLOEXEC);
+    fd = openat(s->journal_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT;
     ok = fsync(fd) == 0;

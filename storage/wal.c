@@ -91,7 +91,7 @@ static uint32_t count_behind(int fd, uint64_t size, uint64_t *ret_at)
 
 uint32_t journal_behind(int dir_fd, const char *wal, uint64_t *ret_at)
 {
-    int fd = openat(dir_fd, wal, O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir_fd, wal, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     uint32_t n = 0;
 

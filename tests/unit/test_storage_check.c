@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* strata check on a store made by hand: catalog, dictionary, one part. */
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "storage/catalog_private.h"
 #include "storage/dict_private.h"
@@ -245,6 +246,16 @@ static void test_files(void **state)
     assert_non_null(strstr(s.what, "has another size"));
     assert_null(strstr(s.what, s.file)); /* said once */
     file_put(h.dir, PART, part);
+    {
+        char path[256];
+
+        (void)snprintf(path, sizeof path, "%s/dict/12.db", h.dir);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkfifo(path, 0600), 0); /* not waited for */
+        assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), STORE_PARTIAL);
+        assert_string_equal(s.file, "dict/12.db");
+        assert_int_equal(unlink(path), 0);
+    }
     file_put(h.dir, "dict/12.db", (struct bytes){dict.p, 100});
     assert_int_equal(check(h.dir, STORE_CHECK_FULL, &s, &c), STORE_PARTIAL);
     assert_string_equal(s.file, "dict/12.db");

@@ -471,7 +471,7 @@ static void making_deinit(struct making *k)
 {
     struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,     &k->by_user,
                           &k->by_jit,    &k->by_kernel, &k->by_pseudo, &k->by_node,
-                          &k->by_target, &k->by_serial, &k->by_labels};
+                          &k->by_target, &k->by_serial, &k->by_labels, &k->by_python};
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         map_deinit(maps[i]);

@@ -156,6 +156,20 @@ static uint32_t user_node(struct making *k, uint32_t node, uint64_t serial, uint
     return node;
 }
 
+/* A Python frame: its function is the window's, not an address. */
+static uint32_t python_frame(struct making *k, const struct stackagg_window *w, uint64_t word)
+{
+    const struct stackagg_py *f = &w->py[STACKAGG_PY_INDEX(word)];
+    const struct place p = {.file = f->file, .start_line = f->start_line};
+    uint32_t fn = fn_of(k, f->name, &p), line = STACKAGG_PY_LINE(word);
+    bool is_new;
+    uint32_t i = making_index(&k->by_python, (uint64_t)fn << 32 | line, k->frame.n, &is_new);
+
+    if (is_new)
+        *vec_push(&k->frame) = (struct batch_frame){.kind = FRAME_PYTHON, .fn = fn, .line = line};
+    return i;
+}
+
 static uint32_t kernel_bin_of(struct making *k, struct str module)
 {
     struct str in = module.n ? module : STR("kernel");
@@ -245,6 +259,8 @@ uint32_t making_stack(struct making *k, const struct stackagg_window *w,
     for (uint32_t i = (uint32_t)r->nk + r->nu; i-- > r->nk;) {
         if ((words[i] & SA_W_TAG) == SA_W_NATIVE || (words[i] & SA_W_TAG) == SA_W_RAW)
             node = user_node(k, node, serial, words[i]);
+        else if ((words[i] & SA_W_TAG) == SA_W_PY)
+            node = node_of(k, node, python_frame(k, w, words[i]));
     }
     if (words)
         lines_count(k->m->lines, serial, words + r->nk, r->nu, r->count);

@@ -60,6 +60,7 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     struct collector *c = ctx;
     struct proc *p = proc_find_at(c->procs, ev->tgid, (int64_t)ev->t_ns, c->now);
 
+    struct stackagg_py py[SA_MAX_PY];
     bool anonymous;
 
     if (p && p->dropped)
@@ -67,6 +68,7 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     if (p)
         proc_seen(c->procs, p, ev->cgroup_id);
     stackagg_since(c->fold, source_step_since(c->steps, p, (int64_t)ev->t_ns, t));
+    stackagg_python(c->fold, (struct stackagg_pys){py, py_sample(c->py, p, ev, py)});
     anonymous = stackagg_add(c->fold, ev, t, p, c->conf.ids->host);
     c->stats.samples++;
     c->stats.weight += (int64_t)ev->weight_ns;
@@ -108,9 +110,11 @@ static void publish(struct collector *c)
         source_step_follow(c->steps, p);
         if (publish_one(t, p, &err) < 0)
             log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
+        py_follow(c->py, p, c->now);
     }
     while (proc_next_gone(c->procs, &tgid)) {
         tables_unpublish(t, tgid);
+        py_gone(c->py, tgid);
         p = proc_find(c->procs, tgid);
         if (c->conf.capture && (!p || p->dead)) /* its number may be given to a stranger */
             (void)source_cpu_watch(c->cpu, tgid, false, NULL);
@@ -125,6 +129,7 @@ static void follow(struct collector *c)
     c->left = perfmap_drain(c->perfmap, c->now - SETTLED_NS, on_perfmap, c);
     proc_tick(c->procs, c->now);
     publish(c);
+    py_tick(c->py, c->now);
     tables_tick(source_cpu_tables(c->cpu));
 }
 
@@ -322,7 +327,8 @@ static int wait_turn(struct collector *c, struct err *err)
         /* a capture has few processes, and each must be known from its exec on */
         int64_t soon_ns = c->conf.capture ? SOON_CAPTURE_NS : SOON_NS;
         int64_t pause = c->followed + soon_ns - mono_now().v;
-        bool soon = c->left || tables_pending(source_cpu_tables(c->cpu)) > 0;
+        bool soon = c->left || tables_pending(source_cpu_tables(c->cpu)) > 0 ||
+                    py_due(c->py) < mono_now().v + TURN_NS;
 
         if (pause > 0) {
             TRY(wait_for(c, c->quiet, pause / NS_PER_MS + 1, &turn, err));
@@ -405,6 +411,11 @@ static void open_steps(struct collector *c)
     }
 }
 
+static void say_python(void *ctx, const char *kind, const char *text)
+{
+    collector_event(ctx, kind, "%s", text);
+}
+
 static int open_parts(struct collector *c, struct err *err)
 {
     const struct agent_conf *conf = c->conf.conf;
@@ -432,6 +443,11 @@ static int open_parts(struct collector *c, struct err *err)
     proc_scan(c->procs, mono_now().v);
     TRY(source_cpu_open(&c->cpu, &so, err));
     open_steps(c);
+    if (conf->python)
+        c->py = py_new(&(struct py_conf){.proc = "/proc",
+                                         .tables = source_cpu_tables(c->cpu),
+                                         .say = say_python,
+                                         .ctx = c});
     publish(c);
     return 0;
 }
@@ -470,6 +486,7 @@ struct collector *collector_close(struct collector *c)
     for (uint32_t i = 0; i < c->n_window; i++)
         stackagg_window_free(c->window[i]);
     source_step_close(c->steps);
+    py_free(c->py);
     source_cpu_close(c->cpu);
     perfmap_close(c->perfmap);
     proc_free(c->procs);
@@ -515,6 +532,8 @@ int collector_watch(struct collector *c, uint32_t tgid, bool on, struct err *err
     TRY(source_cpu_watch(c->cpu, tgid, on, err));
     if (on && p && !p->kthread) /* it was passed over while nobody watched it */
         TRY(tables_publish(source_cpu_tables(c->cpu), p, err));
+    if (on && p)
+        py_follow(c->py, p, mono_now().v);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "agent/clock.h"
 #include "agent/collector.h"
 #include "agent/crosscheck.h"
+#include "agent/py.h"
 #include "agent/restrain.h"
 #include "agent/source_cpu.h"
 #include "agent/source_step.h"
@@ -19,6 +20,7 @@ struct collector {
     struct proc_table *procs;
     struct source_cpu *cpu;
     struct source_step *steps; /* NULL: switched off, or refused */
+    struct py *py;             /* NULL: switched off */
     struct stackagg *fold;
     struct source_sink sink;
     int epoll, quiet, timer, signals; /* quiet: without the records of processes */

@@ -41,6 +41,11 @@ const struct conf_opt agent_opts[] = {
     {"unwind", "fallback_fp", CONF_BOOL, AT(fallback_fp), "on", 0, 0,
      "where no table says anything (JIT, Go): the frame pointer, if it is plausible; else stop"},
 
+    {"python", "enabled", CONF_BOOL, AT(python), "on", 0, 0,
+     "Python functions in the stacks of CPython 3.10 to 3.15"},
+    {"python", "gil", CONF_BOOL, AT(gil), "on", 0, 0,
+     "also profile gil_held, the CPU time of threads that hold Python's interpreter lock"},
+
     {"labels", "cmdline", CONF_STR, AT(cmdline), "masked", 0, 0,
      "what is sent of command lines: masked (secrets hidden), exe (the program's name) or off"},
     {"labels", "env", CONF_STR, AT(label_env), ENVIRON_DEFAULT, 0, 0,

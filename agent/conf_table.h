@@ -23,6 +23,7 @@ struct agent_conf {
     char *cmdline, *label_env, *label_static;
     char *include, *exclude;
     bool steps;
+    bool python, gil;
     /* made of the above and of the sections [rule NAME] */
     struct rules *rules;
     struct environ_want want;

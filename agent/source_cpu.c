@@ -54,7 +54,7 @@ static void touch_tables(struct source_cpu *s, const struct sa_ev *ev)
 {
     uint32_t last = 0;
 
-    for (uint32_t i = ev->nk; i < (uint32_t)ev->nk + ev->nu; i++) {
+    for (uint32_t i = ev->nk; i < (uint32_t)ev->nk + ev->nu; i += sa_words(ev->w[i])) {
         uint32_t bin = SA_W_BIN(ev->w[i]);
 
         if ((ev->w[i] & SA_W_TAG) != SA_W_NATIVE || bin == last)
@@ -63,7 +63,7 @@ static void touch_tables(struct source_cpu *s, const struct sa_ev *ev)
         last = bin;
     }
     if (ev->stop == SA_S_NOTABLE && ev->nu) {
-        uint64_t w = ev->w[ev->nk + ev->nu - 1];
+        uint64_t w = sa_last_native(ev);
         struct binary *b = (w & SA_W_TAG) == SA_W_NATIVE ? binary_by_id(SA_W_BIN(w)) : NULL;
 
         if (b)

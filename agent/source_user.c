@@ -37,7 +37,7 @@ static void touch_tables(struct source_user *s, const struct sa_ev *ev)
 {
     uint32_t last = 0;
 
-    for (uint32_t i = 0; i < ev->nu; i++) {
+    for (uint32_t i = 0; i < ev->nu; i += sa_words(ev->w[i])) {
         uint32_t bin = SA_W_BIN(ev->w[i]);
 
         if ((ev->w[i] & SA_W_TAG) != SA_W_NATIVE || bin == last)
@@ -81,7 +81,7 @@ static void give(struct source_user *s, const struct user_sample *u, struct sa_e
 /* Does the chain stop at a binary whose table is being built, or is asked for now? */
 static bool table_comes(struct source_user *s, const struct sa_ev *ev)
 {
-    uint64_t w = ev->nu ? ev->w[ev->nu - 1] : SA_W_RAW;
+    uint64_t w = sa_last_native(ev);
     struct tables *t = unwind_native_tables(s->unwind);
     struct binary *b;
 

@@ -2,6 +2,7 @@
 #include "agent/stackagg.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +15,13 @@
 
 struct stackagg {
     struct stackagg_window *w;
-    uint32_t room_who, room_row, room_word;
+    uint32_t room_who, room_row, room_word, room_py;
     bool own_times;
     struct map by_hash;   /* -> row + 1, chained by same_hash */
     struct map by_serial; /* mix of serial and facts -> who */
+    struct map by_py;     /* key of a function -> index in the window's */
     real_ns since;        /* of the next record; 0: its second */
+    struct stackagg_pys py; /* of the next record */
 };
 
 static struct stackagg_window *window_new(void)
@@ -36,6 +39,7 @@ struct stackagg *stackagg_new(void)
     a->w = window_new();
     map_init(&a->by_hash, 0);
     map_init(&a->by_serial, 0);
+    map_init(&a->by_py, 0);
     return a;
 }
 
@@ -53,6 +57,7 @@ struct stackagg_window *stackagg_window_free(struct stackagg_window *w)
     free(w->row);
     free(w->word);
     free(w->step);
+    free(w->py);
     free(w);
     return NULL;
 }
@@ -64,6 +69,7 @@ struct stackagg *stackagg_free(struct stackagg *a)
     stackagg_window_free(a->w);
     map_deinit(&a->by_hash);
     map_deinit(&a->by_serial);
+    map_deinit(&a->by_py);
     free(a);
     return NULL;
 }
@@ -210,6 +216,8 @@ static bool put(struct stackagg *a, struct stackagg_row *r, const uint64_t *word
         if (row_equal(a, &w->row[i], r, words)) {
             w->row[i].count += r->count;
             w->row[i].weight += r->weight;
+            w->row[i].gil_count += r->gil_count;
+            w->row[i].gil_weight += r->gil_weight;
             return true;
         }
     }
@@ -253,6 +261,83 @@ void stackagg_since(struct stackagg *a, real_ns since)
     a->since = since;
 }
 
+/* ---- Python ---------------------------------------------------------------------------------- */
+
+void stackagg_python(struct stackagg *a, struct stackagg_pys py)
+{
+    a->py = py;
+}
+
+static uint32_t py_index(struct stackagg *a, const struct stackagg_py *f)
+{
+    struct stackagg_window *w = a->w;
+    uint64_t v;
+
+    if (map_get(&a->by_py, hash_mix(f->key), &v))
+        return (uint32_t)v;
+    if (w->n_py == a->room_py) {
+        a->room_py = a->room_py ? 2 * a->room_py : 256;
+        w->py = xrealloc(w->py, a->room_py * sizeof *w->py);
+    }
+    w->py[w->n_py] = (struct stackagg_py){.key = f->key,
+                                          .name = arena_str(&w->texts, f->name),
+                                          .file = arena_str(&w->texts, f->file),
+                                          .start_line = f->start_line};
+    (void)map_put(&a->by_py, hash_mix(f->key), w->n_py);
+    return w->n_py++;
+}
+
+/* The k-th Python frame, whose code object is at addr, into to; how many words: 0 or 1. */
+static uint32_t settle_python(struct stackagg *a, uint32_t k, uint64_t addr, uint64_t *to)
+{
+    char name[32];
+    struct stackagg_py f = {.key = UINT64_C(1) << 63 | addr};
+
+    if (k < a->py.n) {
+        if (a->py.v[k].internal)
+            return 0;
+        f = a->py.v[k];
+    } else {
+        (void)snprintf(name, sizeof name, "[python 0x%llx]", (unsigned long long)addr);
+        f.name = str_c(name);
+    }
+    *to = SA_W_PY | (uint64_t)py_index(a, &f) << 32 | f.line;
+    return 1;
+}
+
+/* The record's words as they are kept: Python frames of two words become one, or none. */
+static uint32_t settle(struct stackagg *a, const struct sa_ev *ev, const struct proc *p,
+                       uint64_t *to)
+{
+    uint32_t n = ev->nk, k = 0, end = (uint32_t)ev->nk + ev->nu;
+
+    if (n)
+        memcpy(to, ev->w, n * sizeof *to);
+    for (uint32_t i = n; i < end; i += sa_words(ev->w[i])) {
+        if ((ev->w[i] & SA_W_TAG) == SA_W_PY)
+            n += settle_python(a, k++, ev->w[i] & ~SA_W_TAG, &to[n]);
+        else
+            to[n++] = settle_word(ev->w[i], p);
+    }
+    return n - ev->nk;
+}
+
+static void add_gil(struct stackagg *a, const struct sa_ev *ev, struct stackagg_row *r)
+{
+    if (ev->gil == SA_G_NA)
+        return;
+    if (ev->gil == SA_G_UNREADABLE) {
+        a->w->gil.unreadable++;
+        a->w->gil.unreadable_weight += r->weight;
+        return;
+    }
+    a->w->gil.known++;
+    if (ev->gil != SA_G_MINE)
+        return;
+    r->gil_count = 1;
+    r->gil_weight = r->weight;
+}
+
 bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16])
 {
@@ -271,15 +356,16 @@ bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
     if (a->since.v && !a->own_times)
         r.t = a->since;
     a->since.v = 0;
+    add_gil(a, ev, &r);
     memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));
     if (n > sizeof words / sizeof *words) {
         put_without_stack(a, &r);
         return false;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        words[i] = i < ev->nk ? ev->w[i] : settle_word(ev->w[i], p);
-        anon |= i >= ev->nk && stackagg_anonymous(words[i]);
-    }
+    r.nu = (uint16_t)settle(a, ev, p, words);
+    a->py = (struct stackagg_pys){};
+    for (uint32_t i = r.nk; i < (uint32_t)r.nk + r.nu; i++)
+        anon |= stackagg_anonymous(words[i]);
     if (!put(a, &r, words, STACKAGG_ROWS))
         put_without_stack(a, &r);
     return anon;
@@ -315,7 +401,8 @@ struct stackagg_window *stackagg_take(struct stackagg *a, const struct source_ac
             w->row[i].t = c.t0;
     }
     a->w = window_new();
-    a->room_who = a->room_row = a->room_word = 0;
+    a->room_who = a->room_row = a->room_word = a->room_py = 0;
+    map_clear(&a->by_py);
     map_clear(&a->by_hash);
     map_clear(&a->by_serial);
     return w;

@@ -29,6 +29,24 @@ static inline bool stackagg_anonymous(uint64_t w)
     return w >> 48 == (SA_W_RAW | STACKAGG_W_ANON) >> 48; /* not SA_W_VSYS */
 }
 
+/* A Python frame as it was read from the process: its words become one, SA_W_PY | index in the
+ * window's functions << 32 | line. */
+#define STACKAGG_PY_INDEX(w) ((uint32_t)((w) >> 32) & 0x3fffffff)
+#define STACKAGG_PY_LINE(w)  ((uint32_t)(w))
+
+struct stackagg_py {
+    uint64_t key; /* equal keys are one function */
+    struct str name, file;
+    uint32_t start_line, line; /* 0: unknown */
+    bool internal;             /* no frame of the program: left out */
+};
+
+/* Those of a record, in its order. */
+struct stackagg_pys {
+    const struct stackagg_py *v;
+    uint32_t n;
+};
+
 /* Ends of stacks beyond enum sa_stop. */
 enum {
     STACKAGG_TABLE_FULL = SA_S_N
@@ -55,6 +73,8 @@ struct stackagg_row {
     char comm[16];
     uint64_t count;
     int64_t weight;
+    uint64_t gil_count; /* of them: while its thread held Python's GIL */
+    int64_t gil_weight;
     uint64_t hash; /* private, as the next */
     uint32_t same_hash;
 };
@@ -77,6 +97,12 @@ struct stackagg_window {
     uint64_t *word;
     uint32_t n_word, n_step, room_step;
     struct stackagg_step *step; /* that ended in it; they may have begun before */
+    struct stackagg_py *py;     /* functions of Python frames; line is 0 */
+    uint32_t n_py;
+    struct {
+        uint64_t known, unreadable; /* ticks of threads with a GIL: could it be asked? */
+        int64_t unreadable_weight;
+    } gil;
     uint64_t table_full;        /* samples without their stack, for want of room */
     struct arena texts;
 };
@@ -91,6 +117,10 @@ struct stackagg *stackagg_free(struct stackagg *a); /* NULL is a no-op; returns 
 /* The next record's row begins there and not with its second: what it is folded with has the same
  * steps. Not behind the record, and in its second. */
 void stackagg_since(struct stackagg *a, real_ns since);
+
+/* The functions of the next record's Python frames; borrowed until it was added. Without them each
+ * is [python 0xADDR]. */
+void stackagg_python(struct stackagg *a, struct stackagg_pys py);
 
 /* One record of process p (NULL: unknown). Raw addresses are looked up in its mappings. host: for
  * the key of an unknown process. Returns whether code in anonymous memory is on the stack. */

@@ -31,6 +31,7 @@
 
 struct published {
     uint32_t tgid, flags;
+    struct sa_py *py; /* heap; NULL: none */
     uint32_t at, n;  /* its range in mapents */
     bool dirty;      /* map has changed since */
     int64_t next_ns; /* not before */
@@ -253,6 +254,9 @@ static int swap_in(struct tables *t, struct published *p, struct err *err)
     struct sa_proc v = {.tgid = p->tgid, .n = n, .flags = p->flags};
     int r;
 
+    if (p->py)
+        v.py = *p->py;
+
     p->dirty = true;
     if (n) {
         v.maps_off = ranges_take(&t->ents, n);
@@ -356,6 +360,7 @@ void tables_unpublish(struct tables *t, uint32_t tgid)
     range_rests(t, pub);
     (void)map_del(&t->procs, tgid);
     drop_map(pub);
+    free(pub->py);
     free(pub);
 }
 
@@ -372,6 +377,18 @@ int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *e
         return 0;
     }
     pub->flags = flags;
+    return swap_in(t, pub, err);
+}
+
+int tables_python(struct tables *t, uint32_t tgid, const struct sa_py *py, struct err *err)
+{
+    struct published *pub = find_pub(t, tgid);
+
+    if (!pub || (!pub->py && !py->ver))
+        return 0;
+    if (!pub->py)
+        pub->py = xmalloc(sizeof *pub->py);
+    *pub->py = *py;
     return swap_in(t, pub, err);
 }
 

@@ -65,6 +65,11 @@ void tables_unpublish(struct tables *t, uint32_t tgid);
  * unpublished. */
 [[nodiscard]] int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *err);
 
+/* Where its Python frames are (ver 0: none), of a process that is published; kept until it is
+ * unpublished. errors: as tables_publish() */
+[[nodiscard]] int tables_python(struct tables *t, uint32_t tgid, const struct sa_py *py,
+                                struct err *err);
+
 /* A sample stopped at this binary for want of a table: queues it once, before those that
  * tables_publish() asks for by itself because they are always needed (main executable, dynamic
  * loader, libc, vDSO). Failures are remembered by build id. */

@@ -190,6 +190,8 @@ static void start(struct sa_state *s, const struct unwind_regs *r)
     s->sp = r->reg[7];
     s->bp = r->reg[6];
     s->nw = s->depth = s->lastmap = 0;
+    s->nshim = s->nlook = 0;
+    s->fsbase = r->fsbase;
     s->ra = 0;
     s->bp_bad = r->only_pc_sp;
     s->leaf = !r->only_pc_sp;
@@ -246,6 +248,7 @@ struct sa_ev *unwind_native(struct unwind_native *u, uint32_t tgid, const struct
     if (p) {
         s->pi = *p;
         s->e.map_gen = p->gen;
+        py_start(s);
         walk(s, regs->only_pc_sp);
     } else {
         s->e.stop = SA_S_NOPROC;
@@ -253,6 +256,7 @@ struct sa_ev *unwind_native(struct unwind_native *u, uint32_t tgid, const struct
     }
     s->e.tgid = tgid;
     s->e.nu = (u16)s->nw;
+    s->e.npy = p ? (u16)s->npy : 0;
     return &s->e;
 }
 
@@ -274,7 +278,7 @@ bool unwind_native_settle(struct unwind_native *u, int64_t wait_ns)
 /* The table that the chain stopped for; false: it will not come. */
 static bool want_last(struct unwind_native *u, const struct sa_ev *ev)
 {
-    uint64_t w = ev->nu ? ev->w[ev->nu - 1] : SA_W_RAW;
+    uint64_t w = sa_last_native(ev);
     struct binary *b = (w & SA_W_TAG) == SA_W_NATIVE ? binary_by_id(SA_W_BIN(w)) : NULL;
 
     if (!b)
@@ -317,6 +321,7 @@ struct unwind_memory unwind_memory_of_process(const uint32_t *pid)
 struct unwind_regs unwind_regs_of_user(const struct user_regs_struct *r)
 {
     return (struct unwind_regs){.pc = r->rip,
+                                .fsbase = r->fs_base,
                                 .reg = {r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp,
                                         r->rsp, r->r8, r->r9, r->r10, r->r11, r->r12, r->r13,
                                         r->r14, r->r15}};

@@ -25,6 +25,7 @@ struct unwind_memory {
 struct unwind_regs {
     uint64_t pc;
     uint64_t reg[16]; /* DWARF numbering: 6 rbp, 7 rsp */
+    uint64_t fsbase;  /* thread pointer; 0: unknown, then there are no Python frames */
     /* The others are unknown: rbp until a frame restores it, or its code tells (unwind_rbp.h). */
     bool only_pc_sp;
 };

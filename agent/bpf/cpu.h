@@ -15,6 +15,8 @@ typedef int64_t s64;
 typedef int32_t s32;
 #endif
 
+#include "agent/bpf/py.h"
+
 #define SA_MAX_KERN   127
 #define SA_MAX_NATIVE 512
 #define SA_MAX_WORDS  1024  /* power of two: used as a mask for the verifier */
@@ -94,6 +96,7 @@ struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */
 struct sa_proc {
 	u32 gen, tgid, maps_off, n;
 	u32 flags, gen2;
+	struct sa_py py;
 };
 
 enum sa_proc_flag {
@@ -123,6 +126,8 @@ enum sa_flag {
 	SA_F_KSTACK_ERR = 1,
 	SA_F_FP_USED = 2,
 	SA_F_FROM_KERNEL = 4,
+	SA_F_PY_SHORT = 8,    /* an eval frame found no Python frame left */
+	SA_F_PY_DRAINED = 16, /* the native part ended early: Python frames follow SA_M_CUT */
 };
 
 #define SA_VSYSCALL 0xffffffffff600000ULL /* the kernel's page above user space */
@@ -133,6 +138,7 @@ enum sa_flag {
 #define SA_W_RAW     (1ULL << 62) /* an address that no table entry covers: 61 bits */
 #define SA_W_VSYS    (SA_W_RAW | (SA_VSYSCALL & SA_W_RAWBITS)) /* anywhere in the vsyscall page */
 #define SA_W_RAWBITS ((1ULL << 61) - 1)
+#define SA_W_PY	     (2ULL << 62) /* code object; the next word, untagged: check:32 | instruction:32 */
 #define SA_W_MARK    (3ULL << 62) /* marker: SA_M_* in the low bits */
 #define SA_W_BIN(w)  ((u32)(((w) >> 40) & 0x3fffff))
 #define SA_W_ADDR(w) ((w)&0xffffffffffULL)
@@ -141,7 +147,7 @@ enum sa_flag {
 
 struct sa_ev {	 /* 88 bytes + 8 * (nk + nu) */
 	u8 kind; /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */
-	u8 stop, gil, pyerr;
+	u8 stop, gil, pyerr; /* enum sa_stop, sa_gil, sa_pyerr */
 	u16 flags, nk; /* nk kernel words */
 	u16 nu, npy;   /* nu user words, npy Python frames (two words each) */
 	u32 tgid, tid, cpu, map_gen, gap_ticks;
@@ -149,6 +155,28 @@ struct sa_ev {	 /* 88 bytes + 8 * (nk + nu) */
 	char comm[16];
 	u64 w[]; /* kernel addresses, then user words, leaf first */
 };
+
+#ifndef SA_BPF_SIDE
+/* Words of the entry that begins with w: the second one of a Python frame has no tag. */
+static inline u32 sa_words(u64 w)
+{
+	return (w & SA_W_TAG) == SA_W_PY ? 2 : 1;
+}
+
+/* The user word that the native part of the stack ends with; SA_W_RAW: there is none. */
+static inline u64 sa_last_native(const struct sa_ev *ev)
+{
+	u64 last = SA_W_RAW;
+
+	for (u32 i = ev->nk; i < (u32)ev->nk + ev->nu; i += sa_words(ev->w[i])) {
+		if (ev->w[i] == (SA_W_MARK | SA_M_CUT))
+			break;
+		if ((ev->w[i] & SA_W_TAG) != SA_W_PY)
+			last = ev->w[i];
+	}
+	return last;
+}
+#endif
 
 /*
  * Per CPU. seq is odd while the program writes. An event's counter starts at 0, its first tick has

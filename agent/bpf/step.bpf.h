@@ -7,10 +7,17 @@
  */
 #pragma once
 
-#define SA_MAX_STEPS   (SA_MAX_NATIVE + 256)
+#define SA_MAX_STEPS   (SA_MAX_NATIVE + 4 * SA_MAX_PY) /* a Python frame is two at most, and shims */
 #define SA_FP_MAX      (1 << 20) /* a larger frame is not believed */
 #define SA_SIG_REGS    17	 /* r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip */
 #define SA_SIG_REGS_AT 40	 /* in struct ucontext, which a signal frame's rsp points to */
+
+enum sa_mode { /* what the next step takes */
+	SA_MODE_NATIVE = 0,
+	SA_MODE_PYTHON, /* Python frames of the activation that is next */
+	SA_MODE_LEFT,	/* those that are left when the native part has ended */
+	SA_MODE_LOOK,	/* the next entry frame */
+};
 
 struct sa_state {
 	u64 pc, sp, bp;
@@ -21,6 +28,15 @@ struct sa_state {
 	u8 leaf; /* reg is valid */
 	u8 bp_bad;
 	u8 no_fp; /* never step by the frame pointer */
+	u8 mode;
+	u8 pyon;     /* the thread has a thread state */
+	u8 evaldone; /* the Python frames of the native frame that is next are out */
+	u32 npy, nshim, nlook;
+	u64 fsbase; /* thread pointer; 0: unknown, no Python frames */
+	u64 pyframe, pybase;
+	u64 entry, look; /* entry frame of the next activation; where it is looked for */
+	u8 pybuf[SA_PY_FRAME] __attribute__((aligned(8)));
+	u8 pycode[SA_PY_CODE] __attribute__((aligned(8)));
 	struct sa_proc pi;
 	struct sa_ev e; /* its words are w */
 	u64 w[SA_MAX_WORDS];
@@ -50,6 +66,8 @@ static __always_inline void push_raw(struct sa_state *s, u64 pc)
 {
 	push(s, SA_W_RAW | (pc & SA_W_RAWBITS));
 }
+
+#include "agent/bpf/py.bpf.h"
 
 /* The mapping that holds pc, by binary search in the process's range; the last hit first. */
 static __always_inline const struct sa_mapent *find_map(struct sa_state *s, u64 pc)
@@ -232,8 +250,8 @@ static __always_inline int find_cfa(struct sa_state *s, const struct sa_rule *r,
 	}
 }
 
-/* Apply rule r: to the caller's frame. 0 go on, 1 stopped. */
-static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r)
+/* Apply rule r: to the caller's frame. 0 go on, 1 stopped. evaldone: of this frame. */
+static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r, bool evaldone)
 {
 	u64 cfa = 0, ra = 0;
 	int e = find_cfa(s, r, &cfa, &ra);
@@ -242,6 +260,12 @@ static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r
 		return stop(s, e);
 	if (cfa < s->sp || (cfa == s->sp && r->kind != SA_K_RAREG))
 		return stop(s, SA_S_BADSP);
+	if (s->entry && !evaldone && s->entry >= s->sp && s->entry < cfa) {
+		s->nw--; /* its Python frames come first, then this frame again */
+		s->depth--;
+		s->mode = SA_MODE_PYTHON;
+		return 0;
+	}
 	if (r->kind != SA_K_RAREG && sa_read(s, &ra, 8, cfa - 8))
 		return stop(s, SA_S_READFAULT);
 	if (r->fpk == SA_FP_UNDEF)
@@ -283,9 +307,10 @@ static __always_inline int unmapped_step(struct sa_state *s, u64 pc)
 	return 0;
 }
 
-static __always_inline int step_frame(struct sa_state *s)
+static __always_inline int native_step(struct sa_state *s)
 {
 	const struct sa_rule *r;
+	bool evaldone = s->evaldone;
 
 	if (s->nw >= SA_MAX_WORDS - 8 || s->depth >= SA_MAX_NATIVE)
 		return stop(s, SA_S_TRUNC);
@@ -296,6 +321,9 @@ static __always_inline int step_frame(struct sa_state *s)
 
 	if (!m)
 		return unmapped_step(s, pc);
+	if (py_enter(s, pc))
+		return 0;
+	s->evaldone = 0;
 	u64 va = pc - m->bias;
 	u32 npages = *(const volatile u32 *)&m->npages;
 
@@ -307,6 +335,8 @@ static __always_inline int step_frame(struct sa_state *s)
 	if (!npages) {
 		if (m->first_page != SA_NT_FP)
 			return stop(s, SA_S_NOTABLE);
+		if (s->pyon && s->pi.py.jit_nofp)
+			return stop(s, SA_S_NOINFO);
 		int e = fp_step(s);
 
 		if (e)
@@ -326,5 +356,21 @@ static __always_inline int step_frame(struct sa_state *s)
 		return stop(s, SA_S_END);
 	if (r->kind == SA_K_SIG)
 		return sig_step(s);
-	return rule_step(s, r);
+	return rule_step(s, r, evaldone);
+}
+
+/* One frame, native or Python's. 0: go on. */
+static __always_inline int step_frame(struct sa_state *s)
+{
+	if (s->mode == SA_MODE_LOOK) {
+		py_look(s);
+		return 0;
+	}
+	if (s->mode != SA_MODE_NATIVE) {
+		if (s->nw >= SA_MAX_WORDS - 8)
+			return 1;
+		py_step(s);
+		return s->mode == SA_MODE_LEFT && !s->pyframe;
+	}
+	return native_step(s) ? py_left(s) : 0;
 }

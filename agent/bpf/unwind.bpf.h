@@ -218,7 +218,10 @@ static __always_inline void collect_user(struct sa_state *s, u32 slot, bool know
 		return;
 	}
 	s->e.map_gen = s->pi.gen;
+	s->fsbase = t->thread.fsbase;
+	py_start(s);
 	walk(slot);
+	s->e.npy = s->npy;
 }
 
 /*
@@ -248,6 +251,7 @@ static __always_inline struct sa_state *collect(void *ctx, u32 slot, u8 kind, u6
 	s->e.cgroup_id = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(s->e.comm, sizeof s->e.comm);
 	s->nw = s->depth = s->lastmap = 0;
+	s->nshim = s->nlook = 0;
 	s->ra = s->bp_bad = 0;
 	s->leaf = 1;
 	s->no_fp = sa_no_fp;

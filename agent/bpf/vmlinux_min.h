@@ -24,10 +24,14 @@ struct pt_regs {
 		cs, flags, sp, ss;
 };
 struct mm_struct;
+struct thread_struct {
+	unsigned long fsbase;
+};
 struct task_struct {
 	unsigned int flags;
 	int pid, tgid;
 	struct mm_struct *mm;
+	struct thread_struct thread;
 };
 struct bpf_perf_event_data {
 	struct pt_regs regs;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "agent/proc.h"
+#include "agent/pylayout.h"
+#include "agent/pynames.h"
+#include "agent/tables.h"
+
+/*
+ * The Pythons among the processes: which they are (pyelf.h), whether their layout is one that we
+ * read (pylayout.h), told to the BPF programs (tables_python()), and the names of their frames
+ * (pynames.h). A process is not told of before its layout is proved on itself, so a Python that
+ * just starts has native frames alone for some 20 ms. Owner: the collector's main thread.
+ */
+struct py;
+
+struct py_conf {
+    const char *proc; /* "/proc" */
+    struct tables *tables;
+    /* What is to be said once, for an event: logfmt. */
+    void (*say)(void *ctx, const char *kind, const char *text);
+    void *ctx;
+};
+
+#define PY_DOUBT_SAMPLES 200 /* from so many on a share is judged */
+
+struct py_stats {
+    uint64_t processes[PYLAYOUT_N]; /* now, by how the check went; PYLAYOUT_OK: read */
+    uint64_t by_shim, unmerged;     /* of those read: by entry frames; JIT code without frames */
+    uint64_t samples;               /* of threads in processes that are read */
+    uint64_t with_frames;           /* with a Python frame */
+    uint64_t merged;                /* of them: all of the frames in their places */
+    uint64_t frames;
+    uint64_t is_short, drained;     /* samples with SA_F_PY_SHORT, SA_F_PY_DRAINED */
+    uint64_t err[16];               /* by enum sa_pyerr */
+    uint64_t gil[8];                /* by enum sa_gil */
+    struct pynames_stats names;
+};
+
+struct py *py_new(const struct py_conf *c);
+struct py *py_free(struct py *y); /* NULL is a no-op; returns NULL */
+
+/* p's mappings have changed and were published. now: CLOCK_MONOTONIC. NULL y: no-op, as below. */
+void py_follow(struct py *y, const struct proc *p, int64_t now);
+
+/* Every drain: processes that were not ready are looked at again. */
+void py_tick(struct py *y, int64_t now);
+
+/* When it is due next; INT64_MAX: nothing waits. */
+int64_t py_due(const struct py *y);
+
+void py_gone(struct py *y, uint32_t tgid);
+
+/* A record of p: counted; its Python frames into ret, how many. Texts are borrowed until the next
+ * call. */
+uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
+                   struct stackagg_py ret[static SA_MAX_PY]);
+
+/* Is there a process whose GIL is known? */
+bool py_any(const struct py *y);
+
+void py_get_stats(const struct py *y, struct py_stats *ret);

@@ -147,7 +147,27 @@ static int columns_new(struct making *k, struct batchfold_columns *c, size_t n, 
     return 0;
 }
 
-static void add_rows(struct making *k, const struct stackagg_window *w, struct batchfold_columns *c)
+/* Of its row of CPU time what it held Python's lock for. */
+static void add_gil_row(const struct stackagg_row *r, const struct batchfold_columns *c, uint32_t at,
+                        struct batchfold_columns *g)
+{
+    uint32_t n = g->n;
+
+    if (r->gil_count == 0)
+        return;
+    g->n++;
+    g->t[n] = c->t[at];
+    g->node[n] = c->node[at];
+    g->target[n] = c->target[at];
+    g->labels[n] = c->labels[at];
+    g->tid[n] = c->tid[at];
+    g->thread[n] = c->thread[at];
+    g->count[n] = r->gil_count;
+    g->value[n] = r->gil_weight;
+}
+
+static void add_rows(struct making *k, const struct stackagg_window *w, struct batchfold_columns *c,
+                     struct batchfold_columns *g)
 {
     uint32_t *target = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
     uint32_t *labels = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
@@ -170,6 +190,7 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct b
         c->value[n] = r->weight;
         if (r->weight != (int64_t)r->count * w->account.period)
             c->by_period = false;
+        add_gil_row(r, c, n, g);
         k->weight += r->weight;
     }
 }
@@ -206,6 +227,55 @@ static void check_identity(struct making *k, const struct stackagg_window *w)
         own_event(k, w->account.covers.t1, "identity", text);
 }
 
+static struct batch_rows rows_of(const struct batchfold_columns *c)
+{
+    return (struct batch_rows){.n = c->n,
+                               .t = c->t,
+                               .node = c->node,
+                               .target = c->target,
+                               .tid = c->tid,
+                               .thread = c->thread,
+                               .labels = c->labels,
+                               .count = c->count,
+                               .value = c->by_period ? NULL : c->value};
+}
+
+/* What is known of ticks is known of who held the lock; what is lost of them may have held it. */
+static int add_gil_stream(struct making *k, const struct batch_stream *cpu,
+                          struct stackagg_window *const *w, uint32_t n_window,
+                          struct batchfold_columns *g, struct err *err)
+{
+    struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, cpu->n_lost + 1);
+    struct batch_stream st = *cpu;
+    uint64_t unreadable = 0;
+    int64_t weight = 0;
+    uint32_t n = 0;
+
+    if (!lost)
+        return err_set(err, -ENOMEM, "batch: no room for gil_held");
+    st.type = PTYPE_GIL_HELD;
+    st.received = 0;
+    st.jitter = 0;
+    for (uint32_t i = 0; i < n_window; i++) {
+        st.received += w[i]->gil.known;
+        unreadable += w[i]->gil.unreadable;
+        weight += w[i]->gil.unreadable_weight;
+    }
+    st.expected = st.received;
+    for (uint32_t i = 0; i < cpu->n_lost; i++) {
+        lost[n] = cpu->lost[i];
+        lost[n++].weight = BATCH_NO_WEIGHT;
+        st.expected += cpu->lost[i].n;
+    }
+    st.lost = lost;
+    st.n_lost = n;
+    add_lost(k, &st, lost, LOSS_GIL_UNREADABLE, unreadable, weight);
+    g->by_period = false;
+    st.rows = rows_of(g);
+    *vec_push(&k->stream) = st;
+    return 0;
+}
+
 /* Windows [from, to) have one period and one width. */
 static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *err)
 {
@@ -214,17 +284,21 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     struct source_account sum = {};
     struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 5);
     struct batch_stream st = {};
-    struct batchfold_columns c;
+    struct batchfold_columns c, g;
+    bool gil = false;
     size_t n = 0;
 
-    for (uint32_t i = from; i < to; i++)
+    for (uint32_t i = from; i < to; i++) {
         n += w[i]->n_row;
+        gil |= w[i]->gil.on;
+    }
     TRY(columns_new(k, &c, n, err));
+    TRY(columns_new(k, &g, n, err));
     for (uint32_t i = from; i < to; i++) {
         const struct source_account *a = &w[i]->account;
 
         check_identity(k, w[i]);
-        add_rows(k, w[i], &c);
+        add_rows(k, w[i], &c, &g);
         sum.received += a->received;
         sum.jitter += a->jitter;
         sum.kernel_hidden += a->kernel_hidden;
@@ -238,6 +312,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     if (!lost || c.n != n)
         return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
     batchfold(&c, first->covers.t0, k->job->fold);
+    batchfold(&g, first->covers.t0, k->job->fold);
     k->rows += c.n;
     st = (struct batch_stream){
         .type = PTYPE_CPU,
@@ -252,15 +327,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
         .received = sum.received,
         .jitter = sum.jitter,
         .lost = lost,
-        .rows = {.n = c.n,
-                 .t = c.t,
-                 .node = c.node,
-                 .target = c.target,
-                 .tid = c.tid,
-                 .thread = c.thread,
-                 .labels = c.labels,
-                 .count = c.count,
-                 .value = c.by_period ? NULL : c.value},
+        .rows = rows_of(&c),
     };
     add_lost(k, &st, lost, LOSS_TICKS_MISSED, sum.missed.n, sum.missed.weight);
     add_lost(k, &st, lost, LOSS_TICKS_MISSED_IDLE, sum.missed_idle.n, sum.missed_idle.weight);
@@ -274,6 +341,8 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     }
     k->received += sum.received;
     *vec_push(&k->stream) = st;
+    if (gil)
+        return add_gil_stream(k, &st, w + from, to - from, &g, err);
     return 0;
 }
 
@@ -284,7 +353,7 @@ static int add_streams(struct making *k, struct err *err)
 
     for (uint32_t i = 1; i <= k->job->n_window; i++) {
         if (i < k->job->n_window && w[i]->account.period == w[from]->account.period &&
-            w[i]->account.width == w[from]->account.width &&
+            w[i]->account.width == w[from]->account.width && w[i]->gil.on == w[from]->gil.on &&
             w[i]->account.covers.t0.v == w[i - 1]->account.covers.t1.v)
             continue;
         TRY(add_stream(k, from, i, err));

@@ -207,6 +207,7 @@ static void close_window(struct collector *c)
         t1 = c->next_window;
     source_cpu_account(c->cpu, t1, &a);
     w = stackagg_take(c->fold, &a);
+    w->gil.on = c->conf.conf->gil && !c->conf.capture && py_any(c->py);
     count(c, w);
     collector_care(c, &a);
     watch_clock(c);

@@ -145,6 +145,50 @@ static void put_own(struct figures *f, const struct collector *c)
         put(f, stop[i], "count", true, s->stop[i]);
 }
 
+static void put_why(struct figures *f, const char *name, const char *why, uint64_t v)
+{
+    put(f, name, "count", true, v);
+    f->v[f->n - 1].why = why;
+}
+
+static void put_python(struct figures *f, const struct collector *c)
+{
+    static const char *const err[SA_PE_N] = {
+        [SA_PE_KEY] = "key",       [SA_PE_BADKEY] = "bad_key", [SA_PE_SLOT] = "slot",
+        [SA_PE_NONE] = "no_state", [SA_PE_FRAME0] = "newest",  [SA_PE_CFRAME] = "cframe",
+        [SA_PE_FRAME] = "frame",   [SA_PE_CODE] = "code",      [SA_PE_DEEP] = "deep"};
+    static const char *const gil[] = {
+        [SA_G_FREE] = "free", [SA_G_MINE] = "mine", [SA_G_OTHER] = "other",
+        [SA_G_UNREADABLE] = "unreadable"};
+    struct py_stats s;
+
+    py_get_stats(c->py, &s);
+    for (unsigned i = 0; i < PYLAYOUT_N; i++) {
+        put(f, "agent_python_processes", "count", false, s.processes[i]);
+        f->v[f->n - 1].why = pylayout_name((enum pylayout_result)i);
+    }
+    put(f, "agent_python_by_entry_frame", "count", false, s.by_shim);
+    put(f, "agent_python_unmerged", "count", false, s.unmerged);
+    put(f, "agent_python_samples", "count", true, s.samples);
+    put(f, "agent_python_with_frames", "count", true, s.with_frames);
+    put(f, "agent_python_merged", "count", true, s.merged);
+    put(f, "agent_python_frames", "count", true, s.frames);
+    put(f, "agent_python_short", "count", true, s.is_short);
+    put(f, "agent_python_drained", "count", true, s.drained);
+    for (unsigned i = 0; i < SA_PE_N; i++) {
+        if (err[i])
+            put_why(f, "agent_pyerr", err[i], s.err[i]);
+    }
+    for (unsigned i = SA_G_FREE; i <= SA_G_UNREADABLE; i++)
+        put_why(f, "agent_python_gil", gil[i], s.gil[i]);
+    put(f, "agent_python_codes", "count", false, s.names.codes);
+    put(f, "agent_python_code_bytes", "bytes", false, s.names.bytes);
+    put(f, "agent_python_code_reads", "count", true, s.names.reads);
+    put_why(f, "agent_python_unnamed", "py_died", s.names.died);
+    put_why(f, "agent_python_unnamed", "py_unreadable", s.names.unreadable);
+    put_why(f, "agent_python_unnamed", "py_check", s.names.check);
+}
+
 static void put_procs(struct figures *f, const struct collector *c)
 {
     struct proc_stats p;
@@ -287,6 +331,8 @@ static struct figures *collect(const struct collector *c)
     put_own(f, c);
     put_procs(f, c);
     put_steps(f, c);
+    if (c->py)
+        put_python(f, c);
     put_sender(f, c);
     return f;
 }

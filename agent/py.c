@@ -39,6 +39,8 @@ struct py {
     struct pyelf *elf;
     uint32_t n_elf;
     int64_t due;
+    bool any;
+    struct map told;
     struct pynames *names;
     struct py_stats stats;
 };
@@ -55,6 +57,7 @@ struct py *py_new(const struct py_conf *c)
     y->conf = *c;
     map_init(&y->by_bin, 0);
     map_init(&y->by_tgid, 0);
+    map_init(&y->told, 0);
     y->names = pynames_new(0);
     y->due = INT64_MAX;
     return y;
@@ -71,6 +74,7 @@ struct py *py_free(struct py *y)
         free(from_u64(v));
     map_deinit(&y->by_bin);
     map_deinit(&y->by_tgid);
+    map_deinit(&y->told);
     pynames_free(y->names);
     free(y->elf);
     free(y);
@@ -161,14 +165,17 @@ static void ready(struct py *y, struct pyproc *q)
 
     py->jit_nofp = jit_on(y, q);
     tell(y, q, py);
-    say(y, "state", "source=python pid=%u state=ok version=3.%u by=%s%s", q->tgid, py->ver & 255u,
-        py->by_shim ? "entry_frame" : "eval_range", py->jit_nofp ? " why=py_unmerged" : "");
+    y->any = true;
 }
 
 static void refuse(struct py *y, struct pyproc *q, enum pylayout_result why)
 {
+    uint64_t *told;
+
     q->state = why;
-    say(y, "state", "source=python pid=%u state=refused why=%s", q->tgid, pylayout_name(why));
+    /* once for each program: a thousand processes of it are one message */
+    if (map_at(&y->told, (uint64_t)q->bin << 8 | (uint64_t)why, &told) == MAP_ADDED)
+        say(y, "state", "source=python state=refused why=%s pid=%u", pylayout_name(why), q->tgid);
 }
 
 static void later(struct py *y, struct pyproc *q, int64_t now)
@@ -303,8 +310,6 @@ static void judge(struct py *y, struct pyproc *q)
     if (q->is_short * 100 > q->samples && py->ver >= 0x30c && !py->by_shim) {
         py->by_shim = 1;
         tell(y, q, py);
-        say(y, "state", "source=python pid=%u state=ok version=3.%u by=entry_frame short=%u of=%u",
-            q->tgid, py->ver & 255u, q->is_short, q->samples);
     }
     q->samples = q->errs = q->is_short = 0;
 }
@@ -345,7 +350,7 @@ uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
 
 bool py_any(const struct py *y)
 {
-    return y && y->stats.samples > 0;
+    return y && y->any;
 }
 
 void py_get_stats(const struct py *y, struct py_stats *ret)

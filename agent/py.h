@@ -56,7 +56,7 @@ void py_gone(struct py *y, uint32_t tgid);
 uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
                    struct stackagg_py ret[static SA_MAX_PY]);
 
-/* Is there a process whose GIL is known? */
+/* Was there ever a process that is read? */
 bool py_any(const struct py *y);
 
 void py_get_stats(const struct py *y, struct py_stats *ret);

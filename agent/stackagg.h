@@ -100,6 +100,7 @@ struct stackagg_window {
     struct stackagg_py *py;     /* functions of Python frames; line is 0 */
     uint32_t n_py;
     struct {
+        bool on;                    /* gil_held is profiled: by whoever takes the window */
         uint64_t known, unreadable; /* ticks of threads with a GIL: could it be asked? */
         int64_t unreadable_weight;
     } gil;

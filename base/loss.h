@@ -37,7 +37,8 @@
     X(TABLE_FULL,        KEPT, "table_full",        "fold table of the window full")               \
     X(RECURSION,         KEPT, "recursion",         "a probe inside a probe")                      \
     X(DAMAGED,           KEPT, "damaged",           "dictionary entry that cannot be read")        \
-    X(KERNEL_HIDDEN,     LOST, "kernel_hidden",     "CPU time in kernel mode, hidden from users")
+    X(KERNEL_HIDDEN,     LOST, "kernel_hidden",     "CPU time in kernel mode, hidden from users")   \
+    X(GIL_UNREADABLE,    LOST, "gil_unreadable",    "Python's lock could not be read at that tick")
 // clang-format on
 
 enum loss_reason {

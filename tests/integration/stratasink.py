@@ -99,6 +99,9 @@ class Message(dict):
         return out
 
 
+CPU = 1  # profile type
+
+
 class Batch:
     """One batch; nodes named by hash are unknown here, so their stacks are None."""
 
@@ -113,7 +116,9 @@ class Batch:
         self.targets = [Message(t) for t in m.get(10, [])]
         self.labels = [self.pairs(Message(v).column(1)) for v in m.get(11, [])]
         self.label = self.pairs(m.column(8))
-        self.streams = [Message(s) for s in m.get(12, [])]
+        streams = [Message(s) for s in m.get(12, [])]
+        self.streams = [s for s in streams if s.one(1) == CPU]
+        self.other_streams = [s for s in streams if s.one(1) != CPU]
         self.metrics = [Message(s) for s in m.get(13, [])]
         self.events = [(self.str[e.one(2)], self.str[e.one(3)]) for e in map(Message, m.get(15, []))]
         dropped = m.column(16)

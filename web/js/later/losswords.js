@@ -25,4 +25,5 @@ export const LOSS = {
   recursion: 'a probe inside a probe',
   damaged: 'dictionary entry that cannot be read',
   kernel_hidden: 'CPU time in kernel mode, hidden from users',
+  gil_unreadable: "Python's lock could not be read at that tick",
 };

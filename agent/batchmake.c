@@ -148,8 +148,8 @@ static int columns_new(struct making *k, struct batchfold_columns *c, size_t n, 
 }
 
 /* Of its row of CPU time what it held Python's lock for. */
-static void add_gil_row(const struct stackagg_row *r, const struct batchfold_columns *c, uint32_t at,
-                        struct batchfold_columns *g)
+static void add_gil_row(const struct stackagg_row *r, const struct batchfold_columns *c,
+                        uint32_t at, struct batchfold_columns *g)
 {
     uint32_t n = g->n;
 

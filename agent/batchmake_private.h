@@ -50,8 +50,8 @@ struct making {
     VEC(struct batch_metric) metric;
     VEC(struct batch_event) event;
     VEC(struct batch_steps) steps;
-    struct map by_str, by_bin, by_fn, by_user, by_jit, by_kernel, by_pseudo, by_node, by_python, by_target,
-        by_serial, by_labels;
+    struct map by_str, by_bin, by_fn, by_user, by_jit, by_kernel, by_pseudo, by_node, by_python,
+        by_target, by_serial, by_labels;
     int64_t now; /* CLOCK_MONOTONIC */
     struct buf name;
     uint32_t kernel_bin;

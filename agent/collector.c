@@ -445,10 +445,8 @@ static int open_parts(struct collector *c, struct err *err)
     TRY(source_cpu_open(&c->cpu, &so, err));
     open_steps(c);
     if (conf->python)
-        c->py = py_new(&(struct py_conf){.proc = "/proc",
-                                         .tables = source_cpu_tables(c->cpu),
-                                         .say = say_python,
-                                         .ctx = c});
+        c->py = py_new(&(struct py_conf){
+            .proc = "/proc", .tables = source_cpu_tables(c->cpu), .say = say_python, .ctx = c});
     publish(c);
     return 0;
 }

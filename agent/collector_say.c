@@ -157,9 +157,10 @@ static void put_python(struct figures *f, const struct collector *c)
         [SA_PE_KEY] = "key",       [SA_PE_BADKEY] = "bad_key", [SA_PE_SLOT] = "slot",
         [SA_PE_NONE] = "no_state", [SA_PE_FRAME0] = "newest",  [SA_PE_CFRAME] = "cframe",
         [SA_PE_FRAME] = "frame",   [SA_PE_CODE] = "code",      [SA_PE_DEEP] = "deep"};
-    static const char *const gil[] = {
-        [SA_G_FREE] = "free", [SA_G_MINE] = "mine", [SA_G_OTHER] = "other",
-        [SA_G_UNREADABLE] = "unreadable"};
+    static const char *const gil[] = {[SA_G_FREE] = "free",
+                                      [SA_G_MINE] = "mine",
+                                      [SA_G_OTHER] = "other",
+                                      [SA_G_UNREADABLE] = "unreadable"};
     struct py_stats s;
 
     py_get_stats(c->py, &s);

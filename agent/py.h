@@ -31,9 +31,9 @@ struct py_stats {
     uint64_t with_frames;           /* with a Python frame */
     uint64_t merged;                /* of them: all of the frames in their places */
     uint64_t frames;
-    uint64_t is_short, drained;     /* samples with SA_F_PY_SHORT, SA_F_PY_DRAINED */
-    uint64_t err[16];               /* by enum sa_pyerr */
-    uint64_t gil[8];                /* by enum sa_gil */
+    uint64_t is_short, drained; /* samples with SA_F_PY_SHORT, SA_F_PY_DRAINED */
+    uint64_t err[16];           /* by enum sa_pyerr */
+    uint64_t gil[8];            /* by enum sa_gil */
     struct pynames_stats names;
 };
 

@@ -88,8 +88,8 @@ static bool find_hashed(const struct symbols *t, const char *name, Elf64_Sym *re
     for (uint32_t steps = 0; steps < BLOCK; steps++, i++) {
         if (!at_section(t->f, t->hash, at + 4 * (uint64_t)(i - h[1]), &link, 4))
             return false;
-        if ((link | 1) == (hash | 1) && at_section(t->f, t->sym, i * sizeof *ret, ret, sizeof *ret) &&
-            named(t, ret, name))
+        if ((link | 1) == (hash | 1) &&
+            at_section(t->f, t->sym, i * sizeof *ret, ret, sizeof *ret) && named(t, ret, name))
             return true;
         if (link & 1)
             return false;
@@ -125,7 +125,8 @@ struct both {
 
 static bool find(const struct both *t, const char *name, Elf64_Sym *ret)
 {
-    if (t->has_dyn && (t->dyn.hash ? find_hashed(&t->dyn, name, ret) : find_linear(&t->dyn, name, ret)))
+    if (t->has_dyn &&
+        (t->dyn.hash ? find_hashed(&t->dyn, name, ret) : find_linear(&t->dyn, name, ret)))
         return true;
     return t->has_all && find_linear(&t->all, name, ret);
 }
@@ -302,8 +303,8 @@ bool pyelf_read(const struct binary *b, struct pyelf *ret)
     *ret = (struct pyelf){};
     if (!b->is_elf)
         return false;
-    is = elffile_open(&f, read_binary, ctx, b->size, NULL) == 0 && elffile_sections(&f, NULL) == 0 &&
-         read_python(&f, b, ret);
+    is = elffile_open(&f, read_binary, ctx, b->size, NULL) == 0 &&
+         elffile_sections(&f, NULL) == 0 && read_python(&f, b, ret);
     elffile_close(&f);
     return is;
 }

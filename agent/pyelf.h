@@ -11,13 +11,13 @@
  * reads a few hundred bytes of what is none.
  */
 struct pyelf {
-    uint64_t runtime;           /* _PyRuntime */
-    uint64_t version;           /* Py_Version, 3.11 on: an unsigned long, PY_VERSION_HEX */
-    uint64_t code_type;         /* PyCode_Type */
-    uint64_t gilstate;          /* PyGILState_GetThisThreadState */
-    uint64_t eval_lo, eval_hi;  /* _PyEval_EvalFrameDefault */
-    uint64_t cold_lo, cold_hi;  /* its part that the compiler put elsewhere */
-    bool named_310;             /* by its path it is 3.10, which has no Py_Version */
+    uint64_t runtime;          /* _PyRuntime */
+    uint64_t version;          /* Py_Version, 3.11 on: an unsigned long, PY_VERSION_HEX */
+    uint64_t code_type;        /* PyCode_Type */
+    uint64_t gilstate;         /* PyGILState_GetThisThreadState */
+    uint64_t eval_lo, eval_hi; /* _PyEval_EvalFrameDefault */
+    uint64_t cold_lo, cold_hi; /* its part that the compiler put elsewhere */
+    bool named_310;            /* by its path it is 3.10, which has no Py_Version */
 };
 
 /* false: it is none. */

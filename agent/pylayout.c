@@ -146,7 +146,8 @@ static const struct debug_words words_315 = {15, 16, 18, 19, 24, 25, 26, 30, 40,
                                              48, 49, 50, 51, 52, 53, 56};
 // clang-format on
 
-enum pylayout_result pylayout_check_offsets(const struct pylayout *l, const uint64_t word[static 64])
+enum pylayout_result pylayout_check_offsets(const struct pylayout *l,
+                                            const uint64_t word[static 64])
 {
     const struct sa_py *p = &l->py;
     const struct debug_words *d = p->ver == 0x30d   ? &words_313
@@ -155,23 +156,13 @@ enum pylayout_result pylayout_check_offsets(const struct pylayout *l, const uint
     const struct {
         uint8_t at;
         uint64_t want;
-    } t[] = {{5, l->interpreters},
-             {9, l->first_thread},
-             {d->ceval_gil, p->interp_gil},
-             {d->next, l->next},
-             {d->interp, p->ts_interp},
-             {d->frame, p->ts_frame},
-             {d->thread_id, l->thread_id},
-             {d->f_prev, p->f_prev},
-             {d->f_code, p->f_code},
-             {d->f_instr, p->f_instr},
-             {d->f_owner, p->f_entry},
-             {d->c_file, p->c_file},
-             {d->c_qualname, p->c_name},
-             {d->c_lines, p->c_lines},
-             {d->c_first, p->c_first},
-             {d->c_argc, p->c_argc},
-             {d->c_adaptive, p->co_adaptive}};
+    } t[] = {
+        {5, l->interpreters},         {9, l->first_thread},           {d->ceval_gil, p->interp_gil},
+        {d->next, l->next},           {d->interp, p->ts_interp},      {d->frame, p->ts_frame},
+        {d->thread_id, l->thread_id}, {d->f_prev, p->f_prev},         {d->f_code, p->f_code},
+        {d->f_instr, p->f_instr},     {d->f_owner, p->f_entry},       {d->c_file, p->c_file},
+        {d->c_qualname, p->c_name},   {d->c_lines, p->c_lines},       {d->c_first, p->c_first},
+        {d->c_argc, p->c_argc},       {d->c_adaptive, p->co_adaptive}};
 
     if (memcmp(word, COOKIE, 8) != 0 || word[1] >> 16 != p->ver)
         return PYLAYOUT_LAYOUT;
@@ -293,8 +284,8 @@ static uint64_t slot_of(const struct pylayout *l, const struct unwind_memory *me
             return 0;
         at += UINT64_C(16) * (key & 31) + 8;
     } else {
-        if (p->tls_mod && (rd(mem, &at, 8, at + 8) < 0 || rd(mem, &at, 8, at + 16 * p->tls_mod) < 0 ||
-                           !at || at == UINT64_MAX))
+        if (p->tls_mod && (rd(mem, &at, 8, at + 8) < 0 ||
+                           rd(mem, &at, 8, at + 16 * p->tls_mod) < 0 || !at || at == UINT64_MAX))
             return 0;
         at += (uint64_t)p->tls_off;
     }

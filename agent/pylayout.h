@@ -16,11 +16,11 @@ struct pylayout {
     uint64_t runtime; /* address of _PyRuntime in this process */
     uint64_t code_type;
     /* what BPF does not need */
-    uint16_t interpreters, first_thread;              /* from _PyRuntime, from an interpreter */
-    uint16_t interp_next;                             /* from an interpreter; 0 up to 3.12 */
-    uint16_t next, thread_id;                         /* from a thread state */
-    uint16_t traceable;                               /* code object -> first traceable unit; 0 */
-    uint16_t str_ascii, str_other;                    /* data of a str */
+    uint16_t interpreters, first_thread; /* from _PyRuntime, from an interpreter */
+    uint16_t interp_next;                /* from an interpreter; 0 up to 3.12 */
+    uint16_t next, thread_id;            /* from a thread state */
+    uint16_t traceable;                  /* code object -> first traceable unit; 0 */
+    uint16_t str_ascii, str_other;       /* data of a str */
 };
 
 enum pylayout_result {
@@ -50,4 +50,5 @@ enum pylayout_result pylayout_check(const struct pylayout *l, const struct unwin
 
 /* Parts, for tests. hex: PY_VERSION_HEX. */
 enum pylayout_result pylayout_of_version(uint64_t hex, uint64_t runtime, struct pylayout *ret);
-enum pylayout_result pylayout_check_offsets(const struct pylayout *l, const uint64_t word[static 64]);
+enum pylayout_result pylayout_check_offsets(const struct pylayout *l,
+                                            const uint64_t word[static 64]);

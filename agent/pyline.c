@@ -24,7 +24,8 @@ static uint32_t of_310(const uint8_t *t, uint32_t n, int64_t l, int32_t lasti)
     return 0;
 }
 
-/* A signed number in groups of 6 bits, low first; bit 6: another follows; bit 0 of all: the sign. */
+/* A signed number in groups of 6 bits, low first; bit 6: another follows; bit 0 of all: the sign.
+ */
 static int64_t number(const uint8_t *t, uint32_t n, uint32_t at)
 {
     uint64_t v = 0;

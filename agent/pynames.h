@@ -16,13 +16,13 @@
 struct pynames;
 
 struct pynames_stats {
-    uint64_t codes, reads, bytes; /* kept now; read; bytes kept */
-    uint64_t forgotten;           /* times that all were */
-    uint64_t frames, internal;    /* asked for; of them no function of the program */
+    uint64_t codes, reads, bytes;     /* kept now; read; bytes kept */
+    uint64_t forgotten;               /* times that all were */
+    uint64_t frames, internal;        /* asked for; of them no function of the program */
     uint64_t died, unreadable, check; /* frames without a name, by why */
 };
 
-struct pynames *pynames_new(size_t bytes); /* 0: PYNAMES_BYTES */
+struct pynames *pynames_new(size_t bytes);       /* 0: PYNAMES_BYTES */
 struct pynames *pynames_free(struct pynames *n); /* NULL is a no-op; returns NULL */
 
 /*

@@ -17,10 +17,10 @@ struct stackagg {
     struct stackagg_window *w;
     uint32_t room_who, room_row, room_word, room_py;
     bool own_times;
-    struct map by_hash;   /* -> row + 1, chained by same_hash */
-    struct map by_serial; /* mix of serial and facts -> who */
-    struct map by_py;     /* key of a function -> index in the window's */
-    real_ns since;        /* of the next record; 0: its second */
+    struct map by_hash;     /* -> row + 1, chained by same_hash */
+    struct map by_serial;   /* mix of serial and facts -> who */
+    struct map by_py;       /* key of a function -> index in the window's */
+    real_ns since;          /* of the next record; 0: its second */
     struct stackagg_pys py; /* of the next record */
 };
 

@@ -104,7 +104,7 @@ struct stackagg_window {
         uint64_t known, unreadable; /* ticks of threads with a GIL: could it be asked? */
         int64_t unreadable_weight;
     } gil;
-    uint64_t table_full;        /* samples without their stack, for want of room */
+    uint64_t table_full; /* samples without their stack, for want of room */
     struct arena texts;
 };
 

@@ -32,9 +32,9 @@
 struct published {
     uint32_t tgid, flags;
     struct sa_py *py; /* heap; NULL: none */
-    uint32_t at, n;  /* its range in mapents */
-    bool dirty;      /* map has changed since */
-    int64_t next_ns; /* not before */
+    uint32_t at, n;   /* its range in mapents */
+    bool dirty;       /* map has changed since */
+    int64_t next_ns;  /* not before */
     uint32_t n_map;
     struct pub_map {
         uint64_t start, end, bias;

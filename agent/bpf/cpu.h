@@ -145,11 +145,11 @@ enum sa_flag {
 #define SA_M_SIGNAL  1
 #define SA_M_CUT     2
 
-struct sa_ev {	 /* 88 bytes + 8 * (nk + nu) */
-	u8 kind; /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */
+struct sa_ev {		     /* 88 bytes + 8 * (nk + nu) */
+	u8 kind;	     /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */
 	u8 stop, gil, pyerr; /* enum sa_stop, sa_gil, sa_pyerr */
-	u16 flags, nk; /* nk kernel words */
-	u16 nu, npy;   /* nu user words, npy Python frames (two words each) */
+	u16 flags, nk;	     /* nk kernel words */
+	u16 nu, npy;	     /* nu user words, npy Python frames (two words each) */
 	u32 tgid, tid, cpu, map_gen, gap_ticks;
 	u64 t_ns, weight_ns, aux, cgroup_id, gil_holder; /* t_ns: CLOCK_MONOTONIC */
 	char comm[16];

@@ -26,8 +26,7 @@ static __always_inline int py_thread(struct sa_state *s, u64 *ret)
 		at += 16 * (u64)(key & 31) + 8;
 	} else {
 		if (p->tls_mod) {
-			if (sa_read(s, &at, 8, at + 8) ||
-			    sa_read(s, &at, 8, at + 16 * p->tls_mod))
+			if (sa_read(s, &at, 8, at + 8) || sa_read(s, &at, 8, at + 16 * p->tls_mod))
 				return SA_PE_SLOT;
 			if (!at || at == ~0ULL) /* this thread never touched the block */
 				return SA_PE_NONE;
@@ -55,8 +54,8 @@ static __always_inline void py_gil(struct sa_state *s, u64 ts)
 		bad |= sa_read(s, &holder, 8, at + 8);
 		bad |= sa_read(s, &locked, 4, at + 16);
 	}
-	s->e.gil = bad ? SA_G_UNREADABLE
-		   : locked != 1 ? SA_G_FREE
+	s->e.gil = bad		  ? SA_G_UNREADABLE
+		   : locked != 1  ? SA_G_FREE
 		   : holder == ts ? SA_G_MINE
 				  : SA_G_OTHER;
 	s->e.gil_holder = bad ? 0 : holder;
@@ -241,8 +240,8 @@ static __always_inline bool py_in_eval(struct sa_state *s, u64 pc)
 {
 	struct sa_py *p = &s->pi.py;
 
-	return !p->by_shim && ((pc >= p->eval_lo && pc < p->eval_hi) ||
-			       (pc >= p->cold_lo && pc < p->cold_hi));
+	return !p->by_shim &&
+	       ((pc >= p->eval_lo && pc < p->eval_hi) || (pc >= p->cold_lo && pc < p->cold_hi));
 }
 
 /* The native frame at pc, which is next, is an activation's: its Python frames come before it. */

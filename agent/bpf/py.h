@@ -14,8 +14,8 @@
 #define SA_PY_TCB_KEYS 0x510 /* of glibc: thread pointer to its table of key blocks */
 
 struct sa_py {
-	u16 ver;       /* 0x30a .. 0x30f; 0: no Python, or none that we read */
-	u8 by_shim;    /* no eval range: an activation is known by its entry frame's address (3.12+) */
+	u16 ver;    /* 0x30a .. 0x30f; 0: no Python, or none that we read */
+	u8 by_shim; /* no eval range: an activation is known by its entry frame's address (3.12+) */
 	u8 jit_nofp;   /* its JIT code keeps no frame pointers: cut there instead of guessing */
 	u8 shim;       /* the entry frame is a shim: no function of the program */
 	u8 entry_val;  /* a frame is an entry frame if its byte f_entry is this, */

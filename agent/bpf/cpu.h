@@ -5,16 +5,6 @@
  */
 #pragma once
 
-#ifndef SA_BPF_SIDE
-#include <stdint.h>
-typedef uint64_t u64;
-typedef uint32_t u32;
-typedef uint16_t u16;
-typedef uint8_t u8;
-typedef int64_t s64;
-typedef int32_t s32;
-#endif
-
 #include "agent/bpf/py.h"
 
 #define SA_MAX_KERN   127

@@ -2,9 +2,19 @@
 /*
  * Where the BPF programs find the Python frames of a process: the layout of its CPython, as offsets
  * in bytes, and the addresses of this process. Filled by user space (pylayout.c, py.c), part of
- * struct sa_proc. Included by cpu.h.
+ * struct sa_proc. Included by cpu.h, which is where to look for the rest.
  */
 #pragma once
+
+#ifndef SA_BPF_SIDE
+#include <stdint.h>
+typedef uint64_t u64;
+typedef uint32_t u32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+typedef int64_t s64;
+typedef int32_t s32;
+#endif
 
 #define SA_MAX_PY      128 /* Python frames of one stack */
 #define SA_PY_FRAME    112 /* bytes of a frame that hold every field below */

@@ -7,9 +7,8 @@
  */
 #pragma once
 
-#define SA_MAX_STEPS (SA_MAX_NATIVE + 4 * SA_MAX_PY) /* a Python frame is two at most, and shims   \
-						      */
-#define SA_FP_MAX      (1 << 20)		     /* a larger frame is not believed */
+#define SA_MAX_STEPS   (SA_MAX_NATIVE + 4 * SA_MAX_PY) /* Python frames, looked for, and shims */
+#define SA_FP_MAX      (1 << 20)		       /* a larger frame is not believed */
 #define SA_SIG_REGS    17 /* r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip */
 #define SA_SIG_REGS_AT 40 /* in struct ucontext, which a signal frame's rsp points to */
 

@@ -104,7 +104,7 @@ static __always_inline void py_start(struct sa_state *s)
 /* A field of the code object, from the copy of its bytes; pointers are folded. */
 static __always_inline u32 py_field(struct sa_state *s, u32 at, bool pointer)
 {
-	at -= SA_PY_CODE_AT;
+	at = (at - SA_PY_CODE_AT) & (pointer ? ~7U : ~3U);
 	if (at > SA_PY_CODE - 8)
 		return 0;
 	if (!pointer)
@@ -163,6 +163,7 @@ static __always_inline void py_end(struct sa_state *s, u8 why)
 
 static __always_inline u64 py_word(struct sa_state *s, u32 at)
 {
+	at &= ~7U;
 	return at <= SA_PY_FRAME - 8 ? *(u64 *)(s->pybuf + at) : 0;
 }
 

@@ -162,6 +162,7 @@ class Python(unittest.TestCase):
                 p = Program(self.folder.name, command, f"py-{version}-{mode}", SECONDS, mode, *more)
                 p.wait()
                 programs.append(p)
+        time.sleep(3)  # a stop sends for 5 s, which a busy machine may need
         self.assertEqual(self.agent.stop(), 0)
         for p in programs:
             self.compare(p)
@@ -185,6 +186,7 @@ class Python(unittest.TestCase):
         self.warm([("gil", command)])
         for mode in ("take", "give"):
             Program(self.folder.name, command, "gil-" + mode, 1, mode).wait()
+        time.sleep(3)  # a stop sends for 5 s, which a busy machine may need
         self.assertEqual(self.agent.stop(), 0)
         share = {}
         for mode in ("take", "give"):
@@ -201,6 +203,7 @@ class Python(unittest.TestCase):
         self.start("python.enabled=off")
         p = Program(self.folder.name, ["/usr/bin/python3"], "py-off", SECONDS, "take")
         p.wait()
+        time.sleep(3)  # a stop sends for 5 s, which a busy machine may need
         self.assertEqual(self.agent.stop(), 0)
         got = pprof(self.server, "py-off")
         self.assertGreater(got.total(0), 50)

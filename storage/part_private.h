@@ -99,7 +99,8 @@ struct parts;
 struct part_handle;
 struct part_beside;
 
-/* max: handles, 0: 128 or what the limit of descriptors leaves. NULL: memory is short. */
+/* max: handles, 0: one in eight descriptors, 128 to 1,024, or what a lower limit of them leaves.
+ * NULL: memory is short. */
 [[nodiscard]] struct parts *parts_new(const char *dir, const char *vfs, uint32_t max, bool mmap);
 struct parts *parts_free(struct parts *p); /* all parts are gone; NULL is a no-op; returns NULL */
 /* Catalog ids that a part may hold are below these; before the first call: any. Any thread. */

@@ -15,8 +15,9 @@
 #include "base/arena.h"
 #include "storage/part_reader_private.h"
 
-#define HANDLES     128u
-#define DESCRIPTORS 32u /* kept for all else */
+#define HANDLES     128u  /* where descriptors are few */
+#define HANDLES_MAX 1024u /* a week of hours for two workers is 336: each trie goes through all */
+#define DESCRIPTORS 32u   /* kept for all else */
 #define MMAP_MAX    (INT64_C(1) << 30)
 
 /* ---- parts and their list ------------------------------------------------------------------ */
@@ -25,7 +26,11 @@ static uint32_t handles_max(void)
 {
     struct rlimit l;
 
-    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur >= UINT64_C(2) * (HANDLES + DESCRIPTORS))
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0)
+        return HANDLES;
+    if (l.rlim_cur / 8 >= HANDLES)
+        return l.rlim_cur / 8 < HANDLES_MAX ? (uint32_t)(l.rlim_cur / 8) : HANDLES_MAX;
+    if (l.rlim_cur >= UINT64_C(2) * (HANDLES + DESCRIPTORS))
         return HANDLES;
     return l.rlim_cur > UINT64_C(2) * DESCRIPTORS ? (uint32_t)(l.rlim_cur - DESCRIPTORS) / 2
                                                   : DESCRIPTORS / 2;

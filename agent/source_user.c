@@ -234,14 +234,17 @@ static void account_perf(struct source_user *s, struct source_account *a)
 }
 
 /* Time of threads that have not been read yet may still come with a sample; at the end it does not.
- */
+ * A process that has ended has no clock left: what its threads used after it was read last is known
+ * from theirs alone. */
 static void account_stops(struct source_user *s, struct source_account *a)
 {
     uint64_t seen = s->ticks_ns + s->told_hidden;
 
     user_stops_clocks(s);
+    if (s->finished && s->stats.counter_ns < seen)
+        s->stats.counter_ns = seen;
     a->counter_ns = s->stats.counter_ns - s->told_counter;
-    if (!s->finished || s->stats.counter_ns <= seen)
+    if (!s->finished || s->stats.counter_ns == seen)
         return;
     a->missed.weight = (int64_t)(s->stats.counter_ns - seen);
     s->told_hidden += (uint64_t)a->missed.weight;

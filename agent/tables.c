@@ -657,8 +657,11 @@ struct tables *tables_close(struct tables *t)
         return NULL;
     t->builder = builder_close(t->builder);
     while (map_next(&t->procs, &pos, &key, &v)) {
-        free(((struct published *)from_u64(v))->map);
-        free(from_u64(v));
+        struct published *pub = from_u64(v);
+
+        free(pub->map);
+        free(pub->py);
+        free(pub);
     }
     for (size_t i = 0; i < t->n_rest; i++)
         if (t->rest[t->rest_head + i].kind == REST_CHUNKS)

@@ -35,7 +35,7 @@ PERIOD = 2_000_000
 def interpreters():
     """[(version, command)]: one for each minor version that is here, Debian's own first."""
     found = {}
-    for path in ["/usr/bin/python3", *sorted(glob.glob("/root/.pyenv/versions/3.*/bin/python3"))]:
+    for path in ["/usr/bin/python3", *sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")))]:
         if os.path.exists(path):
             v = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                                capture_output=True, text=True, check=True).stdout.strip()

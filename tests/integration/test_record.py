@@ -524,8 +524,13 @@ class Record(unittest.TestCase):
             begin, end = (datetime.datetime.fromisoformat(link[x][:19]) for x in ("from", "to"))
             self.assertLess((end - begin).total_seconds(), 60)
             top = s.get("/api/v1/top", q=link["q"], **{"from": link["from"], "to": link["to"]})
-            every = s.get("/api/v1/top", q=link["q"], **{"from": "now-1h"})
+            # "now" is a whole second: what was sampled within the last one comes with the next
+            later = (end + datetime.timedelta(minutes=1)).isoformat() + "Z"
+            every = s.get("/api/v1/top", q=link["q"], **{"from": link["from"], "to": later})
             self.assertGreater(int(top.json()["total"]), 0)
+            self.assertEqual(top.json()["total"], every.json()["total"])
+            begin = (begin - datetime.timedelta(hours=1)).isoformat() + "Z"
+            every = s.get("/api/v1/top", q=link["q"], **{"from": begin, "to": later})
             self.assertEqual(top.json()["total"], every.json()["total"])
 
     def test_server(self):

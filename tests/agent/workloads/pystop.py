@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pystop.py SECONDS MODE [thread]: writes its Python stack as faulthandler sees it to stderr, then
 stays in it for that long: its frames below hold() do not move.
 

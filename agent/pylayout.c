@@ -209,7 +209,7 @@ static enum pylayout_result find_tls(const struct unwind_memory *mem, uint64_t f
             memcpy(&d, c + i + 3, 4);
             found = true;
         } else if (got && memcmp(c + i, "\x48\x8b\x40", 3) == 0) {
-            d = (int8_t)c[i + 3];
+            d = c[i + 3] < 0x80 ? c[i + 3] : c[i + 3] - 0x100; /* one signed byte */
             found = true;
         }
     }

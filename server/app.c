@@ -36,7 +36,7 @@ enum {
     EVENT_THREADS_MIN = 2,
     EVENT_THREADS_MAX = 4,
     CONNECTIONS_MAX = 4096,
-    STORE_FILES = 64, /* descriptors that storage may hold, and one in eight for sealed parts */
+    STORE_FILES = 192, /* descriptors that storage may hold, and one in eight for sealed parts */
 };
 
 struct app {
@@ -326,8 +326,8 @@ static uint64_t connections_max(const struct srv_conf *c, const struct memory_pl
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
-        if (files.rlim_cur > 2 * (STORE_FILES + 128))
-            by_files = files.rlim_cur - files.rlim_cur / 8 - STORE_FILES - 128;
+        if (files.rlim_cur / 2 > STORE_FILES)
+            by_files = files.rlim_cur - files.rlim_cur / 8 - STORE_FILES;
     }
     if (c->connections)
         n = c->connections;

@@ -297,7 +297,12 @@ class Run(unittest.TestCase):
             if time.monotonic() > back:
                 back += 1
         back = 0
+        # what is spooled goes at twice the usual rate, and with it what is told
+        until = time.monotonic() + 60
         time.sleep(6)
+        while agent.status()["figures"]["agent_batches_spooled"] > 0:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.2)
         self.assertEqual(agent.stop(), 0)
         status, batches = agent.status(), server.batches()
         told = sum(b.lost("spool_drop")[1] for b in batches)

@@ -41,6 +41,12 @@ def burn(seconds):
     return ["sh", "-c", f"echo | {BURN} {seconds}"]
 
 
+def hour():
+    """The last hour, and what is in the second that has not ended: "now" is a whole one."""
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
+    return {"from": "now-1h", "to": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
 def wait_for(what, seconds=30):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -466,7 +472,7 @@ class Record(unittest.TestCase):
 
             def total():
                 return int(s.get("/api/v1/top", q='cpu{version="abc",service="svc"}',
-                                 **{"from": "now-1h"}).json()["total"])
+                                 **hour()).json()["total"])
 
             out, _ = self.run_it("import", file, env=env)
             self.assertRegex(out, r"[1-9]\d* batches stored, 0 there already")
@@ -474,11 +480,12 @@ class Record(unittest.TestCase):
             out, _ = self.run_it("import", "--server", s.url, file)
             self.assertRegex(out, r" 0 batches stored, [1-9]\d* there already")
             self.assertEqual(total(), n * PERIOD)
-            out, _ = self.run_it("export", "--service", "svc", "--from", "now-1h", "--format",
-                                 "folded", env=env)
+            span = ("--from", "now-1h", "--to", hour()["to"])
+            out, _ = self.run_it("export", "--service", "svc", *span, "--format", "folded",
+                                 env=env)
             self.assertEqual(sum(int(x.rsplit(" ", 1)[1]) for x in out.splitlines()), n * PERIOD)
-            self.run_it("export", "--type", "cpu", "--service", "svc", "-o", self.path("x.pb.gz"),
-                        env=env)
+            self.run_it("export", "--type", "cpu", "--service", "svc", *span,
+                        "-o", self.path("x.pb.gz"), env=env)
             with open(self.path("x.pb.gz"), "rb") as f:
                 p = Pprof(f.read())
             self.assertEqual(p.total([t[0] for t in p.types].index("cpu")), n * PERIOD)
@@ -543,7 +550,7 @@ class Record(unittest.TestCase):
 
             def total():
                 return int(s.get("/api/v1/top", q='cpu{run="one",source="record"}',
-                                 **{"from": "now-1h"}).json()["total"] or 0)
+                                 **hour()).json()["total"] or 0)
 
             wait_for(total)
             print(f"first picture on a server after {time.monotonic() - begin:.1f} s")

@@ -301,7 +301,7 @@ class Run(unittest.TestCase):
                 back += 1
         back = 0
         # what is spooled goes at twice the usual rate, and with it what is told
-        until = time.monotonic() + 60
+        until = time.monotonic() + 100
         time.sleep(6)
         while agent.status()["figures"]["agent_batches_spooled"] > 0:
             self.assertLess(time.monotonic(), until)

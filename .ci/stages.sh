@@ -8,7 +8,8 @@
 # with exit status 0 only if nothing failed and something passed. Usage:
 #     stages_begin DEADLINE_SECONDS
 #     step NAME LIMIT COMMAND...          a build, an install: counts only where it fails
-#     tests NAME LIMIT BUILDDIR ARGS...   meson tests: counted one by one from their log
+#     tests NAME LIMIT BUILDDIR ARGS...   meson tests: counted one by one from their log; where at
+#                                         most three failed, each has a second try, alone
 #     stages_end
 # The caller stands in the root of the repository.
 
@@ -122,6 +123,7 @@ tests() # NAME LIMIT BUILDDIR ARGS...
     fi
     rm -f "$log"
     stage_logs+=("$log")
+    rm -f "${log%.json}-again.json"
     stage_run "$t" meson test -C "$3" --no-rebuild --print-errorlogs --logbase "$1" "${@:4}" ||
         status=$?
     case $status in
@@ -129,6 +131,22 @@ tests() # NAME LIMIT BUILDDIR ARGS...
         stage_failed+=("$1: out of time")
         stage_note "$1" "$from" 'out of time'
         ;;
-    *) stage_note "$1" "$from" "$([[ $status -eq 0 ]] || echo "status $status")" ;;
+    *)
+        ((status == 0)) || stage_again "$log" "$2" "$3"
+        stage_note "$1" "$from" "$([[ $status -eq 0 ]] || echo "status $status")"
+        ;;
     esac
+}
+
+# What failed beside other tests on a machine with other work runs once more, one at a time. Both
+# results stay: the summary names what passed only then. See docs/decisions/0001-one-script.md.
+stage_again() # LOG LIMIT BUILDDIR
+{
+    local t names name=${1##*/}
+
+    mapfile -t names < <(/usr/bin/python3 tests/lint/test_summary.py --again "$1")
+    [[ -n ${names[0]:-} ]] && t=$(stage_left "$2") || return 0
+    echo "== ${name%.json}, once more: ${names[*]}"
+    stage_run "$t" meson test -C "$3" --no-rebuild --print-errorlogs --num-processes 1 \
+        --logbase "${name%.json}-again" "${names[@]}" || true
 }

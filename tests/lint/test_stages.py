@@ -21,6 +21,9 @@ sh = find_program('sh')
 test('good', sh, args: ['-c', 'true'], suite: 'good')
 test('absent', sh, args: ['-c', 'exit 77'], suite: 'good')
 test('bad', sh, args: ['-c', 'echo reason; exit 1'], suite: 'bad')
+test('once', sh, args: ['-c', 'test -e once || { : >once; exit 1; }'], suite: 'once', workdir: meson.current_build_dir())
+test('finding', sh, args: ['-c', 'test -e seen || { : >seen; echo x.c:1: runtime error: overflow; exit 1; }'],
+  suite: 'finding', workdir: meson.current_build_dir())
 test('hang', sh, args: ['-c', 'sleep 300'], suite: 'hang', timeout: 400)
 test('no_input', sh, args: ['-c', 'read x && exit 1 || exit 0'], suite: 'input')
 """
@@ -77,6 +80,15 @@ class Stages(unittest.TestCase):
             'tests bad 20 "$B" --suite bad\ntests good 20 "$B" --suite good\nstages_end')
         self.assertEqual((counts, status), ((1, 1, 1), 1), out)
         self.assertIn("failed: bad: stages:bad / bad (FAIL)", out)
+
+    def test_second_try(self):
+        counts, status, out = self.run_stages('tests once 20 "$B" --suite once\nstages_end')
+        self.assertEqual((counts, status), ((1, 0, 0), 0), out)
+        self.assertIn("unsteady: once: stages:once / once (FAIL, then OK alone)", out)
+
+    def test_no_second_try_for_a_sanitizer(self):
+        counts, status, out = self.run_stages('tests finding 20 "$B" --suite finding\nstages_end')
+        self.assertEqual((counts, status), ((0, 1, 0), 1), out)
 
     def test_hanging_test_is_cut(self):
         counts, status, out = self.run_stages(

@@ -676,7 +676,8 @@ int query_gather_listed(struct query *q, struct query_err *e)
     struct query_gather *g;
     uint32_t listed = 0;
 
-    TRY(gather_stacks(q, true, e));
+    /* levels are divided by their time: that takes columns */
+    TRY(gather_stacks(q, q->head.agg == QUERY_SUM, e));
     g = q->gather;
     for (uint32_t i = 0; i < g->n_acc; i++)
         listed += !g->acc[i]->sum;

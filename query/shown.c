@@ -233,6 +233,7 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
     for (uint32_t i = 1; i < a->n; i++) {
         uint32_t p;
 
+        map[i] = 0; /* entries that weigh nothing and count nothing go to the root */
         if (!s->sum[i].low)
             continue;
         p = map[t.fparent[i]];

@@ -662,7 +662,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
                              .var = var,
                              .den_ms = 1,
                              .sum = {.type = q->side[c->side].sel.type, .n = n}};
-    bool fits = q->level == STORE_SUM;
+    bool fits = true;
 
     for (uint32_t i = 0; i < n; i++) {
         node[i] = c[i].node;

@@ -605,7 +605,7 @@ static void levels(void **state)
              {"service=a,host=y", "n:main#x;n:f#x", 0, 2, 50}, /* covered for 2 s of 10 */
              {"service=a,host=y", "n:main#x;n:g#x", 0, 2, 7}};
     struct store *s = fake_store_new();
-    const struct query_flame_ask all = {};
+    const struct query_flame_ask all = {}, wide = {.width = 1000};
     struct query_flame f = {};
     struct query *q;
 
@@ -617,12 +617,16 @@ static void levels(void **state)
                                              .t = r[i].t * S,
                                              .until = r[i].until * S,
                                              .count = 1,
+                                             .var = -1,
                                              .value = r[i].value});
     q = ask(s, "live", 0, 10 * S);
     assert_int_equal(query_head(q)->agg, QUERY_AVERAGE);
     flame(q, &all, &f);
     assert_true(f.sum.total == 160 + 50 + 7); /* (4 x 100 + 6 x 200) / 10, 50, 7 */
     assert_true(f.total[2] == 210 && f.total[3] == 7);
+    flame(q, &wide, &f); /* no node is too small for it */
+    assert_true(f.sum.total == 160 + 50 + 7 && f.view_total == 217 && f.floor == 1);
+    assert_true(f.n == 4 && f.total[2] == 210 && f.total[3] == 7);
     query_free(q);
     q = ask(s, "live", 0, 5 * S); /* (4 x 100 + 1 x 200) / 5 */
     flame(q, &all, &f);

@@ -338,13 +338,13 @@ export async function timeseries(params, signal) {
     if (c.length !== 0 && c.length !== n) throw new BadAnswer(`/timeseries ${k} has ${c.length} entries, n is ${n}`);
     return c.length ? c.map(num) : new Array(n).fill(null);
   };
-  /* values and losses add over groups; of what was covered the widest counts, for it is one range */
-  const column = (/** @type {string} */ k) =>
-    all.length < 2
-      ? columnOf(all[0] ?? {}, k)
-      : all
+  /* values add over groups; coverage and losses are of one range: the largest, and an unknown loss stays unknown */
+  const column = (/** @type {string} */ k, add = false) =>
+    all.length
+      ? all
           .map((s) => columnOf(s, k))
-          .reduce((x, y) => x.map((v, i) => (v === null ? (y[i] ?? null) : y[i] === null || y[i] === undefined ? v : k === 'covered' ? Math.max(v, y[i] ?? 0) : v + (y[i] ?? 0))));
+          .reduce((x, y) => x.map((v, i) => (v === null || y[i] === null ? (k === 'lost' ? null : (v ?? y[i])) : add ? v + y[i] : Math.max(v, y[i]))))
+      : new Array(n).fill(null);
   if (n && !(bucketNs > 0)) throw new BadAnswer('/timeseries without a bucket');
   return {
     type: typeOf(a?.type),
@@ -353,8 +353,8 @@ export async function timeseries(params, signal) {
     bucket: bucketNs / 1e6,
     n,
     total: num(a?.total) ?? num(all[0]?.total),
-    value: column('value'),
-    samples: column('samples'),
+    value: column('value', true),
+    samples: column('samples', true),
     coveredNs: column('covered').map((c) => (c === null ? null : c * scale)),
     lost: column('lost'),
     groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],

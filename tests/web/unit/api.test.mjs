@@ -177,9 +177,10 @@ test('steps, events, coverage, groups, lines', async () => {
   given(golden('top'));
   assert.deepEqual((await api.top({}, signal())).any?.each.map((x) => x.pattern), golden('top').any?.each.map((x) => x.pattern));
   const two = golden('timeseries');
-  given({ ...two, series: [two.series[0], { ...two.series[0], labels: {}, rest: true, value: [5, null, 0, null, null, null] }] });
+  given({ ...two, series: [two.series[0], { ...two.series[0], labels: {}, rest: true, value: [5, null, 0, null, null, null], lost: [6, null, 9, 0, 0, 0] }] });
   const t = await api.timeseries({ by: 'host' }, signal());
   assert.deepEqual(t.value, [1005, 0, 0, null, null, null], 'the sum of the groups; nothing stays nothing');
+  assert.deepEqual(t.lost, [6, null, 9, 0, 0, 0], 'one loss is not counted once per group; unknown stays unknown');
   assert.deepEqual(t.groups.map((x) => x.name), ['host=h1', 'all others']);
 });
 

@@ -15,9 +15,11 @@
 #include "base/thread.h"
 #include "base/time.h"
 
-#define TABLES_NS  (10 * NS_PER_S) /* before any thread is touched */
-#define TABLE_NS   (5 * NS_PER_S)  /* one that a copied stack asks for */
-#define STOP_NS    (8 * NS_PER_S)  /* for all threads to get a CPU, on which they stop */
+#define TEXT_BYTES (UINT64_C(64) << 20)
+#define PYTHON_NS  (500 * NS_PER_MS) /* for an interpreter that is starting */
+#define TABLES_NS  (10 * NS_PER_S)   /* before any thread is touched */
+#define TABLE_NS   (5 * NS_PER_S)    /* one that a copied stack asks for */
+#define STOP_NS    (8 * NS_PER_S)    /* for all threads to get a CPU, on which they stop */
 #define NAP_NS     NS_PER_MS
 #define FIRST_COPY ((size_t)16 << 10) /* while a thread stands; what is deeper is read singly */
 #define GROUP      8 /* threads asked at once: while one is read, the others stand */
@@ -137,22 +139,59 @@ struct taking {
     uint8_t room[STACK_COPY_MAX];
 };
 
-static void keep_chain(struct dump_thread *t, const struct sa_ev *ev)
+static struct str keep_text(struct dump *d, struct str s)
 {
+    struct str kept = arena_str(&d->texts, s);
+
+    return kept.p ? kept : STR("");
+}
+
+/* Names and lines, read from the process; texts that found no room are empty. */
+static void keep_python(struct dump *d, struct dump_thread *t, const struct sa_ev *ev)
+{
+    struct stackagg_py *py = xcalloc(SA_MAX_PY, sizeof *py);
+
+    t->gil = ev->gil;
+    t->pyerr = ev->pyerr;
+    t->n_py = py_sample(d->py, d->proc, ev, py);
+    t->py = xcalloc(t->n_py ? t->n_py : 1, sizeof *t->py);
+    for (uint32_t i = 0; i < t->n_py; i++) {
+        t->py[i] = py[i];
+        t->py[i].name = keep_text(d, py[i].name);
+        t->py[i].file = keep_text(d, py[i].file);
+    }
+    free(py);
+}
+
+static void forget_chain(struct dump_thread *t)
+{
+    free(t->word);
+    free(t->py);
+    t->word = NULL;
+    t->py = NULL;
+    t->n = t->n_py = 0;
+    t->done = false;
+}
+
+static void keep_chain(struct dump *d, struct dump_thread *t, const struct sa_ev *ev)
+{
+    forget_chain(t);
     t->stop = ev->stop;
-    t->n = ev->nu;
     t->word = xmalloc((ev->nu ? ev->nu : 1) * sizeof *t->word);
-    memcpy(t->word, ev->w, ev->nu * sizeof *t->word);
+    for (uint32_t i = 0, py = 0; i < ev->nu; i += sa_words(ev->w[i]))
+        t->word[t->n++] = (ev->w[i] & SA_W_TAG) == SA_W_PY ? SA_W_PY | py++ : ev->w[i];
+    keep_python(d, t, ev);
     t->done = true;
 }
 
-/* The copy outlives the moment, so tables may take their time. */
+/* The copy outlives the moment, so tables may take their time. Python's frames are not in it: such
+ * a thread is read once more. */
 static void unwind_copy(struct taking *k, struct dump_thread *t, const struct unwind_regs *regs,
                         struct stack_copy *c)
 {
     struct unwind_memory mem = stack_copy_memory(c);
 
-    keep_chain(t, unwind_native_whole(k->d->unwind, k->d->pid, regs, &mem, TABLE_NS));
+    keep_chain(k->d, t, unwind_native_whole(k->d->unwind, k->d->pid, regs, &mem, TABLE_NS));
 }
 
 static void let_go(struct taking *k, struct dump_thread *t, int sig)
@@ -161,7 +200,9 @@ static void let_go(struct taking *k, struct dump_thread *t, int sig)
 
     thread_let_go(t->tid, sig);
     stood = mono_now().v - t->not_yet;
-    k->d->n_stopped++;
+    k->d->n_stopped += !t->stood;
+    t->stood = true;
+    t->unknown_thread = false;
     k->d->stood_sum_ns += stood;
     if (stood > k->d->stood_ns)
         k->d->stood_ns = stood;
@@ -192,30 +233,37 @@ static void read_stopped(struct taking *k, struct dump_thread *t, const struct u
     if (now.waits != t->waits) /* it got a CPU only after we looked */
         t->state = DUMP_RUNNABLE;
     c.live = false;
-    if (ev->stop == SA_S_NOTABLE)
-        unwind_copy(k, t, regs, &c);
-    else
-        keep_chain(t, ev);
+    if (ev->stop != SA_S_NOTABLE) {
+        keep_chain(k->d, t, ev);
+        return;
+    }
+    unwind_copy(k, t, regs, &c);
+    t->done = t->again || k->d->python != PYLAYOUT_OK;
+    t->again = true;
 }
 
-/* Equal registers before and after mean that it stood. */
+/* Equal registers before and after mean that it stood while its stack and its Python frames were
+ * read. */
 static void read_blocked(struct taking *k, struct dump_thread *t)
 {
     struct thread_call a, b;
     struct unwind_regs regs;
     struct stack_copy c;
+    struct unwind_memory mem = stack_copy_memory(&c);
 
     if (thread_call(k->o->proc, k->d->pid, t->tid, &a) < 0 || a.running)
         return;
+    regs = (struct unwind_regs){.pc = a.pc, .reg = {[7] = a.sp}, .only_pc_sp = true};
+    t->unknown_thread = py_thread_pointer(k->d->py, k->d->proc, t->tid, &regs.fsbase) == -ENOTSUP;
     stack_copy_take(&c, k->d->pid, a.sp, STACK_COPY_MAX, k->room);
+    keep_chain(k->d, t, unwind_native_whole(k->d->unwind, k->d->pid, &regs, &mem, TABLE_NS));
     if (thread_call(k->o->proc, k->d->pid, t->tid, &b) < 0 || b.running || a.sp != b.sp ||
-        a.pc != b.pc || a.nr != b.nr)
+        a.pc != b.pc || a.nr != b.nr) {
+        forget_chain(t);
         return;
+    }
     if (t->state == DUMP_WAITING)
         t->call = a.nr;
-    regs = (struct unwind_regs){.pc = a.pc, .reg = {[7] = a.sp}, .only_pc_sp = true};
-    c.live = false;
-    unwind_copy(k, t, &regs, &c);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -317,7 +365,7 @@ static void read_asked(struct taking *k, uint32_t most)
 static void give_up(struct taking *k, struct dump_thread *t)
 {
     read_blocked(k, t);
-    if (!t->done)
+    if (!t->done && !t->word)
         t->no_stack = "did not get a CPU";
     t->done = true;
 }
@@ -342,7 +390,7 @@ static void take_threads(struct taking *k)
                 give_up(k, &d->thread[i]);
     }
     for (uint32_t i = 0; i < d->n_thread; i++)
-        if (!d->thread[i].done && !d->thread[i].no_stack)
+        if (!d->thread[i].done && !d->thread[i].word && !d->thread[i].no_stack)
             d->thread[i].no_stack = "moved";
 }
 
@@ -365,6 +413,21 @@ static int take_all(struct taking *k, struct err *err)
     return 0;
 }
 
+/* Is it a Python that is read? One that starts is waited for, a little. */
+static void open_python(struct dump *d, const struct dump_opts *o)
+{
+    const struct py_conf pc = {.proc = o->proc, .tables = unwind_native_tables(d->unwind)};
+    int64_t now = mono_now().v, end = now + PYTHON_NS;
+
+    d->py = py_new(&pc);
+    py_follow(d->py, d->proc, now);
+    while (py_due(d->py) < end) {
+        thread_stop_wait(NAP_NS);
+        py_tick(d->py, mono_now().v);
+    }
+    d->python = py_state(d->py, d->proc);
+}
+
 static int open_process(struct dump *d, const struct dump_opts *o, struct err *err)
 {
     const struct proc_conf pc = {.proc = o->proc};
@@ -377,6 +440,7 @@ static int open_process(struct dump *d, const struct dump_opts *o, struct err *e
     TRY(unwind_native_open(&d->unwind, NULL, err));
     TRY(tables_publish(unwind_native_tables(d->unwind), d->proc, err));
     (void)unwind_native_settle(d->unwind, TABLES_NS);
+    open_python(d, o);
     return 0;
 }
 
@@ -394,7 +458,8 @@ int dump_take(struct dump *d, const struct dump_opts *o, struct err *err)
     uint32_t alive = 0;
     int n;
 
-    *d = (struct dump){.pid = o->pid};
+    *d = (struct dump){.pid = o->pid, .python = PYLAYOUT_N};
+    arena_init(&d->texts, TEXT_BYTES);
     TRY(dump_allowed(o->proc, o->pid, err));
     thread_stop_prepare();
     TRY(open_process(d, o, err));
@@ -422,8 +487,10 @@ int dump_take(struct dump *d, const struct dump_opts *o, struct err *err)
 void dump_deinit(struct dump *d)
 {
     for (uint32_t i = 0; i < d->n_thread; i++)
-        free(d->thread[i].word);
+        forget_chain(&d->thread[i]);
     free(d->thread);
+    (void)py_free(d->py);
+    arena_deinit(&d->texts);
     (void)unwind_native_close(d->unwind);
     (void)proc_free(d->procs);
     *d = (struct dump){};

@@ -5,7 +5,9 @@
 #include <stdint.h>
 
 #include "agent/proc.h"
+#include "agent/py.h"
 #include "agent/unwind_native.h"
+#include "base/arena.h"
 #include "base/err.h"
 
 /*
@@ -30,9 +32,14 @@ struct dump_thread {
     const char *no_stack; /* why there is none; else NULL. Static */
     uint8_t stop;         /* enum sa_stop */
     uint32_t n;
-    uint64_t *word; /* leaf first, as in struct sa_ev */
-    bool done;      /* private, as the next ones */
-    bool asked;
+    uint64_t *word; /* leaf first, as in struct sa_ev; a Python frame is SA_W_PY | index in py */
+    uint32_t n_py;
+    struct stackagg_py *py; /* texts are the dump's */
+    uint8_t gil;            /* enum sa_gil */
+    uint8_t pyerr;          /* enum sa_pyerr */
+    bool unknown_thread;    /* no Python frames: a blocked thread of an interpreter up to 3.10 */
+    bool done;              /* private, as the next ones */
+    bool asked, again, stood;
     uint64_t waits;
     int64_t not_yet; /* last seen not to be stopped, CLOCK_MONOTONIC */
 };
@@ -45,8 +52,11 @@ struct dump {
     uint32_t n_stopped;         /* threads that were made to stand */
     int64_t stood_ns;           /* the longest of them, at most */
     int64_t stood_sum_ns;
-    struct proc_table *procs; /* private, as the next */
+    enum pylayout_result python; /* PYLAYOUT_N: it is none */
+    struct proc_table *procs;    /* private, as the next ones */
     struct unwind_native *unwind;
+    struct py *py;
+    struct arena texts;
 };
 
 struct dump_opts {

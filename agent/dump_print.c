@@ -52,11 +52,10 @@ static void printer_deinit(struct printer *p)
 }
 
 struct frame {
-    uint64_t addr; /* ELF address, or in memory without a binary */
-    struct str function, binary;
-    bool known; /* function is a symbol's name */
-    bool deleted;
-    const char *file; /* NULL: no line known */
+    uint64_t addr;                     /* ELF address, or in memory without a binary */
+    struct str function, binary, file; /* file: empty where no line is known */
+    bool known;                        /* function is a symbol's name */
+    bool deleted, python;
     uint32_t line;
 };
 
@@ -70,18 +69,37 @@ static void find_line(struct printer *p, uint64_t w, struct frame *ret)
     n = p->lines ? lines_get(p->lines, w, &p->texts, &f) : 0;
     if (n == 0 || f[n - 1].line == 0 || f[n - 1].file.n == 0)
         return;
-    ret->file = f[n - 1].file.p; /* ends with a NUL, as all of an arena */
+    ret->file = f[n - 1].file;
     ret->line = f[n - 1].line;
 }
 
-/* false: a marker, no frame. The texts live until the next call. */
-static bool frame_of(struct printer *p, uint64_t w, struct frame *ret)
+/* false: the interpreter's own, which no program wrote. */
+static bool python_frame(const struct dump_thread *t, uint64_t w, struct frame *ret)
+{
+    uint32_t i = (uint32_t)w;
+    const struct stackagg_py *f = i < t->n_py ? &t->py[i] : NULL;
+
+    *ret = (struct frame){.python = true, .function = STR("[python]")};
+    if (!f)
+        return true;
+    ret->function = f->name;
+    ret->file = f->file;
+    ret->line = f->line;
+    ret->known = f->file.n > 0;
+    return !f->internal;
+}
+
+/* false: no frame to show. The texts live until the next call. */
+static bool frame_of(struct printer *p, const struct dump_thread *t, uint64_t w, bool native,
+                     struct frame *ret)
 {
     struct binary *b;
 
+    if ((w & SA_W_TAG) == SA_W_PY)
+        return python_frame(t, w, ret);
     *ret = (struct frame){};
     buf_reset(&p->name);
-    if ((w & SA_W_TAG) == SA_W_MARK)
+    if (!native || (w & SA_W_TAG) == SA_W_MARK)
         return false;
     if ((w & SA_W_TAG) == SA_W_RAW) {
         ret->addr = w & ~SA_W_TAG;
@@ -138,6 +156,22 @@ static void call_name(struct buf *out, int64_t nr)
         buf_printf(out, "call %" PRId64, nr);
 }
 
+/* Why Python's frames, or some of them, are not there; NULL: they are, or there is no Python. */
+static const char *python_why(const struct dump_thread *t)
+{
+    if (t->unknown_thread)
+        return "CPython 3.10 does not say whose thread state is whose; --stop reads it";
+    switch (t->pyerr) {
+    case SA_PE_OK:
+    case SA_PE_NONE:
+        return NULL;
+    case SA_PE_DEEP:
+        return "too many";
+    default:
+        return "unreadable";
+    }
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 /* Control characters are no part of a name that a terminal should act on: \xHH, as everywhere. */
@@ -163,30 +197,50 @@ static void put_clean(struct buf *out, struct str s)
     buf_deinit(&clean);
 }
 
-static void text_frames(struct printer *p, const struct dump_thread *t, struct buf *out)
+static void text_frame(const struct frame *f, struct buf *out)
+{
+    buf_cstr(out, "    ");
+    put_clean(out, f->function);
+    if (f->known && !f->python) {
+        buf_cstr(out, "  ");
+        put_clean(out, str_basename(f->binary));
+    }
+    if (f->deleted)
+        buf_cstr(out, " (deleted)");
+    if (f->file.n) {
+        buf_cstr(out, "  ");
+        put_clean(out, f->file);
+        if (f->line)
+            buf_printf(out, ":%u", f->line);
+    }
+    buf_chr(out, '\n');
+}
+
+static void text_frames(struct printer *p, const struct dump_thread *t, bool native,
+                        struct buf *out)
 {
     struct frame f;
 
     for (uint32_t i = 0; i < t->n; i++) {
-        if (!frame_of(p, t->word[i], &f)) {
+        uint64_t w = t->word[i];
+
+        if (frame_of(p, t, w, native, &f))
+            text_frame(&f, out);
+        else if (native && w == (SA_W_MARK | SA_M_SIGNAL))
             buf_cstr(out, "    [signal]\n");
-            continue;
-        }
-        buf_cstr(out, "    ");
-        put_clean(out, f.function);
-        if (f.known) {
-            buf_cstr(out, "  ");
-            put_clean(out, str_basename(f.binary));
-        }
-        if (f.deleted)
-            buf_cstr(out, " (deleted)");
-        if (f.file) {
-            buf_cstr(out, "  ");
-            put_clean(out, str_c(f.file));
-            buf_printf(out, ":%u", f.line);
-        }
-        buf_chr(out, '\n');
+        else if (w == (SA_W_MARK | SA_M_CUT))
+            buf_printf(out, "    [truncated: %s; Python's frames are whole]\n", stop_name(t->stop));
     }
+}
+
+/* Markers of a chain that ended early and was continued with the rest of Python's frames. */
+static bool was_cut(const struct dump_thread *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->word[i] == (SA_W_MARK | SA_M_CUT))
+            return true;
+    }
+    return false;
 }
 
 static void text_thread(struct printer *p, const struct dump_thread *t, bool native,
@@ -199,16 +253,18 @@ static void text_thread(struct printer *p, const struct dump_thread *t, bool nat
         buf_cstr(out, " in ");
         call_name(out, t->call);
     }
+    if (t->gil == SA_G_MINE)
+        buf_cstr(out, ", holds the GIL");
     buf_chr(out, '\n');
-    if (!native)
-        return;
     if (t->no_stack) {
         buf_printf(out, "    [no stack: %s]\n", t->no_stack);
         return;
     }
-    text_frames(p, t, out);
-    if (t->stop != SA_S_END)
+    text_frames(p, t, native, out);
+    if (t->stop != SA_S_END && !was_cut(t))
         buf_printf(out, "    [truncated: %s]\n", stop_name(t->stop));
+    if (python_why(t))
+        buf_printf(out, "    [Python frames missing: %s]\n", python_why(t));
 }
 
 void dump_print(const struct dump *d, bool native, struct buf *out)
@@ -227,6 +283,8 @@ void dump_print(const struct dump *d, bool native, struct buf *out)
                    (double)d->stood_ns / (double)NS_PER_MS);
     else
         buf_cstr(out, ", none was stopped\n");
+    if (d->python != PYLAYOUT_N && d->python != PYLAYOUT_OK)
+        buf_printf(out, "Python: not read (%s)\n", pylayout_name(d->python));
     for (uint32_t i = 0; i < d->n_thread; i++)
         if (d->thread[i].state != DUMP_ENDED)
             text_thread(&p, &d->thread[i], native, out);
@@ -238,6 +296,8 @@ void dump_print(const struct dump *d, bool native, struct buf *out)
 static void json_frame(struct json_out *j, const struct frame *f)
 {
     json_object_begin(j);
+    json_key(j, "kind");
+    json_cstr(j, f->python ? "python" : "native");
     json_key(j, "function");
     json_str(j, f->function);
     json_key(j, "symbol");
@@ -249,21 +309,29 @@ static void json_frame(struct json_out *j, const struct frame *f)
     json_key(j, "address");
     json_hex64(j, f->addr);
     json_key(j, "file");
-    json_cstr(j, f->file ? f->file : "");
+    json_str(j, f->file);
     json_key(j, "line");
     json_u64(j, f->line);
     json_object_end(j);
 }
 
-static void json_frames(struct printer *p, struct json_out *j, const struct dump_thread *t)
+static void json_frames(struct printer *p, struct json_out *j, const struct dump_thread *t,
+                        bool native)
 {
     struct frame f;
 
     json_array_begin(j);
     for (uint32_t i = 0; i < t->n; i++)
-        if (frame_of(p, t->word[i], &f))
+        if (frame_of(p, t, t->word[i], native, &f))
             json_frame(j, &f);
     json_array_end(j);
+}
+
+static const char *gil_name(uint8_t gil)
+{
+    static const char *const name[] = {"", "free", "held", "other", "unreadable"};
+
+    return gil < sizeof name / sizeof name[0] ? name[gil] : "";
 }
 
 static void json_thread(struct printer *p, struct json_out *j, const struct dump_thread *t,
@@ -282,10 +350,12 @@ static void json_thread(struct printer *p, struct json_out *j, const struct dump
     json_cstr(j, t->state == DUMP_WAITING && call ? call : "");
     json_key(j, "incomplete"); /* empty: the stack is whole */
     json_cstr(j, t->no_stack ? t->no_stack : stop_name(t->stop));
-    if (native) {
-        json_key(j, "frames");
-        json_frames(p, j, t);
-    }
+    json_key(j, "gil"); /* empty: no Python, or not known */
+    json_cstr(j, gil_name(t->gil));
+    json_key(j, "python_missing"); /* empty: nothing is */
+    json_cstr(j, python_why(t) ? python_why(t) : "");
+    json_key(j, "frames");
+    json_frames(p, j, t, native);
     json_object_end(j);
 }
 
@@ -309,6 +379,10 @@ void dump_json(const struct dump *d, bool native, struct buf *out)
     json_dec_i64(&j, d->stood_ns);
     json_key(&j, "stood_sum_ns");
     json_dec_i64(&j, d->stood_sum_ns);
+    json_key(&j, "python"); /* empty: no Python; ok: its frames are read; else why not */
+    json_cstr(&j, d->python == PYLAYOUT_N    ? ""
+                  : d->python == PYLAYOUT_OK ? "ok"
+                                             : pylayout_name(d->python));
     json_key(&j, "threads");
     json_array_begin(&j);
     for (uint32_t i = 0; i < d->n_thread; i++)

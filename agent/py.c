@@ -294,6 +294,24 @@ void py_gone(struct py *y, uint32_t tgid)
         forget(y, from_u64(v));
 }
 
+enum pylayout_result py_state(const struct py *y, const struct proc *p)
+{
+    const struct pyproc *q = y ? find(y, p) : NULL;
+
+    return q ? q->state : PYLAYOUT_N;
+}
+
+int py_thread_pointer(const struct py *y, const struct proc *p, uint32_t tid, uint64_t *ret)
+{
+    struct pyproc *q = y ? find(y, p) : NULL;
+    struct unwind_memory mem;
+
+    if (!q || q->state != PYLAYOUT_OK)
+        return 0;
+    mem = unwind_memory_of_process(&q->tgid);
+    return pylayout_thread_pointer(&q->layout, &mem, tid, ret);
+}
+
 /* ---- samples --------------------------------------------------------------------------------- */
 
 /* Where an eval range leaves activations without frames, the frames' own addresses are better. */

@@ -51,6 +51,12 @@ int64_t py_due(const struct py *y);
 
 void py_gone(struct py *y, uint32_t tgid);
 
+/* How it stands with p; PYLAYOUT_N: it is no Python. */
+enum pylayout_result py_state(const struct py *y, const struct proc *p);
+
+/* pylayout_thread_pointer() of a thread of p; 0 where p is not read. */
+int py_thread_pointer(const struct py *y, const struct proc *p, uint32_t tid, uint64_t *ret);
+
 /* A record of p: counted; its Python frames into ret, how many. Texts are borrowed until the next
  * call. */
 uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/pylayout.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -356,4 +357,27 @@ enum pylayout_result pylayout_check(const struct pylayout *l, const struct unwin
         r = PYLAYOUT_TLS;
     free(s);
     return r;
+}
+
+int pylayout_thread_pointer(const struct pylayout *l, const struct unwind_memory *mem, uint32_t tid,
+                            uint64_t *ret)
+{
+    struct states *s;
+    uint64_t at = 0, native, self;
+
+    if (l->py.ver < 0x30b) /* native_thread_id stands behind thread_id since 3.11 */
+        return -ENOTSUP;
+    s = xmalloc(sizeof *s);
+    if (gather(l, mem, s) == PYLAYOUT_OK) {
+        for (uint32_t i = 0; i < s->n && !at; i++) {
+            if (rd(mem, &native, 8, s->v[i].ts + l->thread_id + 8) == 0 && native == tid)
+                at = s->v[i].thread;
+        }
+    }
+    free(s);
+    /* the x86-64 ABI: the word at the thread pointer is the thread pointer */
+    if (!at || rd(mem, &self, 8, at) < 0 || self != at)
+        return 0;
+    *ret = at;
+    return 1;
 }

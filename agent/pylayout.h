@@ -48,6 +48,14 @@ enum pylayout_result pylayout_read(const struct pyelf *e, uint64_t bias,
  */
 enum pylayout_result pylayout_check(const struct pylayout *l, const struct unwind_memory *mem);
 
+/*
+ * The thread pointer of thread tid as its thread state tells it, for threads whose registers are
+ * not known. 1; 0: it has no thread state, or none can be read now.
+ *   errors   -ENOTSUP up to 3.10, whose states do not say which thread they are of
+ */
+int pylayout_thread_pointer(const struct pylayout *l, const struct unwind_memory *mem, uint32_t tid,
+                            uint64_t *ret);
+
 /* Parts, for tests. hex: PY_VERSION_HEX. */
 enum pylayout_result pylayout_of_version(uint64_t hex, uint64_t runtime, struct pylayout *ret);
 enum pylayout_result pylayout_check_offsets(const struct pylayout *l,

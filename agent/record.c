@@ -455,6 +455,9 @@ static int finish(struct record *r, struct err *err)
     record_take_get_stats(&r->taker, &res.stats);
     if (r->taker.collector)
         res.watch_full = collector_watch_full(r->taker.collector);
+    if (r->taker.user)
+        res.source = record_user_why(r->taker.user);
+    res.rate = r->taker.user ? record_user_rate(r->taker.user) : r->o.rate;
     res.measured_ns = measured(r);
     batcher_stop(r->batcher);
     if (r->upload) {

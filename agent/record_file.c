@@ -164,6 +164,10 @@ static void put_result(struct buf *b, const struct record_result *r)
     json_u64(&j, s->samples);
     json_key(&j, "processes");
     json_u64(&j, s->sampled);
+    json_key(&j, "source");
+    json_cstr(&j, r->source ? r->source : "bpf");
+    json_key(&j, "rate");
+    json_u64(&j, r->rate);
     json_key(&j, "not_watched");
     json_u64(&j, r->watch_full);
     json_key(&j, "incomplete");

@@ -122,6 +122,8 @@ struct record_result {
     int64_t measured_ns;
     uint64_t batches, unsent;
     uint64_t watch_full;
+    const char *source; /* at the end: of a Python stops follow perf; NULL: BPF */
+    uint64_t rate;      /* at the end, Hz */
     const char *sender; /* what the upload says of itself; NULL: no server */
     struct collector_stats stats;
 };

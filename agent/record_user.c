@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A capture without rights: source_user.h in place of the collector. It follows its processes by
- * itself, so a turn is a poll; each full second a window becomes a batch.
+ * itself, so a turn is a poll; each full second a window becomes a batch. It begins with perf where
+ * that is allowed; once a process shows to be a Python, stops follow, which see its frames.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,13 +29,18 @@ struct record_user {
     struct stackagg *fold;
     struct collector_stats stats;
     int64_t window; /* CLOCK_MONOTONIC: when it is closed */
+    bool stay;      /* the other way was tried, or is in use */
+    bool changed;   /* from perf to stops */
+    struct stackagg_py py[SA_MAX_PY];
 };
 
 static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
 {
     struct record_user *u = ctx;
     struct proc *p = proc_find_at(u->procs, ev->tgid, (int64_t)ev->t_ns, mono_now().v);
+    uint32_t n_py = py_sample(source_user_python(u->src), p, ev, u->py);
 
+    stackagg_python(u->fold, (struct stackagg_pys){u->py, n_py});
     stackagg_add(u->fold, ev, t, p, u->take.ids->host);
     u->stats.samples++;
     u->stats.weight += (int64_t)ev->weight_ns;
@@ -143,7 +149,9 @@ uint64_t record_user_rate(const struct record_user *u)
 
 const char *record_user_why(const struct record_user *u)
 {
-    return source_user_why(u->src);
+    return u->changed ? "user: no kernel stacks; a Python: after its first moments, taken by perf, "
+                        "running threads are stopped for a moment to be read"
+                      : source_user_why(u->src);
 }
 
 struct proc_table *record_user_procs(struct record_user *u)
@@ -156,15 +164,61 @@ void record_user_get_stats(const struct record_user *u, struct collector_stats *
     *ret = u->stats;
 }
 
+/* The processes that are followed now, for another source. */
+static uint32_t *pids_now(const struct record_user *u, uint32_t *ret_n)
+{
+    uint32_t *pid = NULL, n = 0;
+
+    for (struct proc *p = proc_next(u->procs, NULL); p; p = proc_next(u->procs, p)) {
+        if (p->dead)
+            continue;
+        pid = xrealloc(pid, (n + 1) * sizeof *pid);
+        pid[n++] = p->tgid;
+    }
+    *ret_n = n;
+    return pid;
+}
+
+/* From perf to stops, for a Python; the window ends with perf. Where stops are refused, or nobody
+ * is alive any more, perf goes on. */
+static int change_to_stops(struct record_user *u, const struct source_sink *sink, struct err *err)
+{
+    struct source_user_opts o = {.period_ns =
+                                     (uint64_t)NS_PER_S / rate_of(&u->take, SOURCE_USER_STOPS),
+                                 .procs = u->procs,
+                                 .table_budget = u->take.conf->table_budget};
+    struct source_user *stops = NULL;
+    uint32_t *pid = pids_now(u, &o.n_pid);
+    struct err why = {};
+    int r = 0;
+
+    o.pid = pid;
+    u->stay = true;
+    if (o.n_pid && source_user_open(&stops, SOURCE_USER_STOPS, &o, &why) == 0) {
+        r = source_user_finish(u->src, sink, err);
+        close_window(u);
+        u->src = source_user_close(u->src);
+        u->src = stops;
+        u->changed = true;
+    }
+    free(pid);
+    return r;
+}
+
 int record_user_run(struct record_user *u, struct err *err)
 {
     const struct source_sink sink = {on_sample, u};
     int64_t turn = source_user_turn_ns(u->src), next = mono_now().v;
 
+    u->stay = source_user_kind(u->src) == SOURCE_USER_STOPS;
     while (u->take.turn(u->take.ctx)) {
         struct timespec nap;
 
         TRY(source_user_poll(u->src, &sink, err));
+        if (!u->stay && py_any(source_user_python(u->src))) {
+            TRY(change_to_stops(u, &sink, err));
+            turn = source_user_turn_ns(u->src);
+        }
         if (mono_now().v >= u->window)
             close_window(u);
         next = next + turn < mono_now().v ? mono_now().v : next + turn;

@@ -111,12 +111,16 @@ static void hold(struct source_user *s, const struct user_sample *u)
     s->n_held++;
 }
 
-void user_sample(struct source_user *s, const struct user_sample *u)
+struct sa_ev *user_unwind(struct source_user *s, const struct user_sample *u)
 {
     struct stack_copy c = u->stack;
     struct unwind_memory mem = stack_copy_memory(&c);
-    struct sa_ev *ev = unwind_native(s->unwind, u->pid, &u->regs, &mem);
 
+    return unwind_native(s->unwind, u->pid, &u->regs, &mem);
+}
+
+void user_sample(struct source_user *s, const struct user_sample *u, struct sa_ev *ev)
+{
     s->ticks_ns += u->weight;
     if (s->n_held < HELD_MAX && table_comes(s, ev))
         hold(s, u);
@@ -132,9 +136,7 @@ static void give_held(struct source_user *s, bool last)
     s->held = s->last_held = NULL;
     s->n_held = 0;
     for (h = all; h; h = next) {
-        struct stack_copy c = h->u.stack;
-        struct unwind_memory mem = stack_copy_memory(&c);
-        struct sa_ev *ev = unwind_native(s->unwind, h->u.pid, &h->u.regs, &mem);
+        struct sa_ev *ev = user_unwind(s, &h->u);
 
         next = h->next;
         h->next = NULL;
@@ -154,18 +156,27 @@ static void give_held(struct source_user *s, bool last)
 
 /* ---- polls ----------------------------------------------------------------------------------- */
 
+static void follow(struct source_user *s, struct proc *p)
+{
+    if (p->kthread)
+        return;
+    /* no room: its stacks say noproc */
+    (void)tables_publish(unwind_native_tables(s->unwind), p, NULL);
+    py_follow(s->py, p, s->now);
+}
+
 void user_publish(struct source_user *s)
 {
     struct tables *t = unwind_native_tables(s->unwind);
     struct proc *p;
     uint32_t tgid;
 
-    while ((p = proc_next_changed(s->procs))) {
-        if (!p->kthread) /* no room: its stacks say noproc */
-            (void)tables_publish(t, p, NULL);
-    }
-    while (proc_next_gone(s->procs, &tgid))
+    while ((p = proc_next_changed(s->procs)))
+        follow(s, p);
+    while (proc_next_gone(s->procs, &tgid)) {
+        py_gone(s->py, tgid);
         tables_unpublish(t, tgid);
+    }
 }
 
 int source_user_poll(struct source_user *s, const struct source_sink *sink, struct err *err)
@@ -177,6 +188,7 @@ int source_user_poll(struct source_user *s, const struct source_sink *sink, stru
     proc_tick(s->procs, s->now);
     user_publish(s);
     tables_tick(unwind_native_tables(s->unwind));
+    py_tick(s->py, s->now);
     if (s->kind == SOURCE_USER_PERF)
         r = user_perf_drain(s, err);
     else if (!s->finished)
@@ -289,6 +301,7 @@ void source_user_account(struct source_user *s, real_ns t1, struct source_accoun
 static int open_kind(struct source_user *s, const struct source_user_opts *o, struct err *err)
 {
     const struct tables_opts to = {.budget = o->table_budget};
+    struct py_conf pc = {.proc = "/proc"};
 
     for (uint32_t i = 0; i < o->n_pid; i++) {
         TRY(dump_allowed("/proc", o->pid[i], err));
@@ -298,9 +311,11 @@ static int open_kind(struct source_user *s, const struct source_user_opts *o, st
     if (s->kind == SOURCE_USER_STOPS)
         thread_stop_prepare();
     TRY(unwind_native_open(&s->unwind, &to, err));
+    pc.tables = unwind_native_tables(s->unwind);
+    s->py = py_new(&pc);
     /* all that are known: another source may have taken note of their changes before */
     for (struct proc *p = proc_next(s->procs, NULL); p; p = proc_next(s->procs, p))
-        (void)tables_publish(unwind_native_tables(s->unwind), p, NULL);
+        follow(s, p);
     return s->kind == SOURCE_USER_PERF ? user_perf_open(s, o, err) : user_stops_open(s, o, err);
 }
 
@@ -346,6 +361,7 @@ struct source_user *source_user_close(struct source_user *s)
         next = h->next;
         free(h);
     }
+    (void)py_free(s->py);
     (void)unwind_native_close(s->unwind);
     free(s);
     return NULL;
@@ -388,6 +404,11 @@ const char *source_user_why(const struct source_user *s)
 struct tables *source_user_tables(struct source_user *s)
 {
     return unwind_native_tables(s->unwind);
+}
+
+struct py *source_user_python(struct source_user *s)
+{
+    return s->py;
 }
 
 int64_t source_user_turn_ns(const struct source_user *s)

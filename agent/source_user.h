@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "agent/proc.h"
+#include "agent/py.h"
 #include "agent/source.h"
 #include "agent/tables.h"
 
@@ -16,7 +17,8 @@
  *   perf   the kernel's own cpu-clock ticks of these processes, with registers and a copy of the
  *          stack; unwound here. perf_event_paranoid up to 2, no seccomp filter on the call.
  *   stops  every period the threads that run are stopped (ptrace), read and let go; at most 50 Hz;
- *          weights are CPU time by the threads' own clocks.
+ *          weights are CPU time by the threads' own clocks. Python's frames, too: they live on the
+ *          heap, so only a thread that stands still has those of its stack.
  *
  *     every 50 ms   source_user_poll(s, &sink, &err);   also follows processes and publishes tables
  *     every window  source_user_account(s, t1, &account);  directly after a poll
@@ -73,6 +75,10 @@ enum source_user_kind source_user_kind(const struct source_user *s);
 const char *source_user_why(const struct source_user *s);
 
 struct tables *source_user_tables(struct source_user *s); /* for their figures. Borrowed */
+
+/* Which of the processes are Pythons, and their frames in a record that the sink is given (stops).
+ * Borrowed. */
+struct py *source_user_python(struct source_user *s);
 
 /* How often source_user_poll() should be called: 50 ms, or the period of stops. */
 int64_t source_user_turn_ns(const struct source_user *s);

@@ -328,7 +328,7 @@ static void take_sample(struct source_user *s, const uint8_t *rec, uint16_t size
     p = proc_find_at(s->procs, u.pid, u.t, s->now);
     if (p && p->comm.n)
         memcpy(u.comm, p->comm.p, p->comm.n < 15 ? p->comm.n : 15);
-    user_sample(s, &u);
+    user_sample(s, &u, user_unwind(s, &u));
 }
 
 static void take_record(struct source_user *s, const uint8_t *rec, uint16_t size)

@@ -18,6 +18,7 @@ struct source_user {
     bool finished;
     struct proc_table *procs;
     struct unwind_native *unwind;
+    struct py *py;
     uint32_t stack_bytes;
     struct user_perf *perf;
     struct user_stops *stops;
@@ -46,8 +47,11 @@ struct user_sample {
     struct stack_copy stack; /* of the caller: read during the call, copied if it is held */
 };
 
-/* Unwinds it and gives it to the sink, now or when its table is built. */
-void user_sample(struct source_user *s, const struct user_sample *u);
+/* Its chain, borrowed until the next one. */
+struct sa_ev *user_unwind(struct source_user *s, const struct user_sample *u);
+
+/* Gives it to the sink, now or when the table is built that its chain ends for. */
+void user_sample(struct source_user *s, const struct user_sample *u, struct sa_ev *ev);
 
 /* Mappings that changed up to now, into the tables. */
 void user_publish(struct source_user *s);

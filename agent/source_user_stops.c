@@ -238,17 +238,23 @@ static uint64_t used(struct user_stops *us, uint32_t tid, uint64_t exec_ns)
     return exec_ns >= last ? exec_ns - last : exec_ns; /* less: the number is another thread's */
 }
 
-/* It stands: registers were read, now clock and stack, and it goes on. */
-static void read_one(struct source_user *s, const struct asked *a, struct user_sample *u, int sig)
+/* It stands: registers were read, now clock and stack, and it goes on. The chain of a thread of
+ * Python is made before it does, and returned; else NULL: the copy is enough. */
+static struct sa_ev *read_one(struct source_user *s, const struct asked *a, struct user_sample *u,
+                              int sig)
 {
+    const struct proc *p = proc_find(s->procs, a->pid);
+    struct sa_ev *ev = NULL;
     struct thread_sched now = thread_sched("/proc", a->pid, a->tid);
     uint64_t stood;
 
     stack_copy_take(&u->stack, a->pid, u->regs.reg[7], s->stack_bytes, s->stops->stack);
+    u->pid = a->pid;
+    if (p && py_state(s->py, p) == PYLAYOUT_OK)
+        ev = user_unwind(s, u);
     thread_let_go(a->tid, sig);
     stood = (uint64_t)(mono_now().v - a->not_yet);
     u->stack.live = false;
-    u->pid = a->pid;
     u->tid = a->tid;
     u->t = s->now;
     u->weight = used(s->stops, a->tid, now.exec_ns);
@@ -258,12 +264,14 @@ static void read_one(struct source_user *s, const struct asked *a, struct user_s
     s->stats.stops++;
     if (stood > s->stats.pause_max_ns)
         s->stats.pause_max_ns = stood;
+    return ev;
 }
 
 /* false: not yet. */
 static bool try_one(struct source_user *s, struct asked *a)
 {
     struct user_sample u = {};
+    struct sa_ev *ev;
     int64_t now = mono_now().v;
     bool is_32 = false;
     int sig = 0, r = thread_stopped(a->tid, a->own, &u.regs, &is_32, &sig);
@@ -275,9 +283,9 @@ static bool try_one(struct source_user *s, struct asked *a)
     a->done = true;
     if (r < 0)
         return true;
-    read_one(s, a, &u, sig);
+    ev = read_one(s, a, &u, sig);
     if (u.weight) /* 0: it did not get a CPU since it was last read */
-        user_sample(s, &u);
+        user_sample(s, &u, ev ? ev : user_unwind(s, &u));
     return true;
 }
 

@@ -218,8 +218,8 @@ static void put_seconds(struct buf *b, double ns)
 static void put_sums(struct buf *b, const struct record *r, const struct capture_sent *c)
 {
     const json_t *end = c->end;
-    struct str source = answer_text(json_object_get(c->about, "source"));
-    double rate = number(c->about, "rate"), hidden = number(end, "hidden_ns");
+    struct str source = answer_text(json_object_get(end, "source"));
+    double rate = number(end, "rate"), hidden = number(end, "hidden_ns");
     double measured = number(end, "measured_ns"), profiled = number(end, "profiled_ns");
     double lost = number(end, "lost_ns"), samples = number(end, "samples");
     double n = number(end, "processes"), refused = number(end, "not_watched");

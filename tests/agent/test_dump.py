@@ -38,7 +38,7 @@ class Program:
 
 def run(pid, *args, before=()):
     return subprocess.run([*before, AGENT, "dump", "-p", str(pid), *args], capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=180)
 
 
 def functions(thread):

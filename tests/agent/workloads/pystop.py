@@ -3,7 +3,7 @@
 stays in it for that long: its frames below hold() do not move.
 
 MODE: take (a call into C that holds the interpreter lock), give (one that has released it), loop
-(a Python loop). The way to hold() has every kind of frame.
+(a Python loop), wait (blocked, without CPU). The way to hold() has every kind of frame.
 """
 import asyncio
 import faulthandler
@@ -22,6 +22,9 @@ def hold():
     sys.stderr.flush()
     end = time.process_time() + SECONDS
     big = 3 ** 20000
+    if MODE == "wait":
+        threading.Event().wait(SECONDS)
+        return
     while time.process_time() < end:
         if MODE == "take":
             big * big

@@ -49,7 +49,7 @@ GATES = [
     ("T10 written per byte at 64 KiB", "journal_written_64", None, "<=", {"": 1.15}),
     ("T11 answer p99 while sealing / lone commit p50", "answer_sealing_p99", "lone_64k_p50", "<=",
      {"": 50}),
-    ("T13 head, B per sample", "head_r1", None, "<=", {"": 32}),
+    ("T13 head, B per sample", "head_r1", None, "<=", {"r1": 32}),
     ("T14 query p99 at 1 M samples/s / idle", "query_1000k_p99", "query_idle_p99", "<=",
      {"": 2.5}),
     ("T14 query p99 at 200,000 samples/s / idle", "query_200k_p99", "query_idle_p99", None,

@@ -10,14 +10,14 @@
 bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes)
 {
     *d = (struct dict){.pool = p, .seed = seed, .max_nodes = max_nodes};
-    vec_init(&d->node, sizeof(struct dict_node));
-    vec_init(&d->depth, 2);
-    hindex_init(&d->by_hash);
+    paged_init(&d->node, sizeof(struct dict_node));
+    paged_init(&d->home, sizeof(struct dict_home));
+    dindex_init(&d->by_hash);
     map_init(&d->by_pair, 0);
     map_init(&d->ambiguous, 0);
     return texts_init(&d->text, p, seed) && table_init(&d->frame, p, sizeof(struct dict_frame)) &&
-           table_init(&d->func, p, sizeof(struct dict_func)) && vec_push(&d->node, p) &&
-           vec_push(&d->depth, p);
+           table_init(&d->func, p, sizeof(struct dict_func)) && paged_push(&d->node, p) &&
+           paged_push(&d->home, p);
 }
 
 void dict_deinit(struct dict *d)
@@ -27,9 +27,9 @@ void dict_deinit(struct dict *d)
     texts_deinit(&d->text);
     table_deinit(&d->frame, d->pool);
     table_deinit(&d->func, d->pool);
-    vec_deinit(&d->node, d->pool);
-    vec_deinit(&d->depth, d->pool);
-    hindex_deinit(&d->by_hash);
+    paged_deinit(&d->node, d->pool);
+    paged_deinit(&d->home, d->pool);
+    dindex_deinit(&d->by_hash);
     map_deinit(&d->by_pair);
     map_deinit(&d->ambiguous);
 }
@@ -142,15 +142,15 @@ static uint32_t batch_frame(struct dict *d, struct dict_batch *db, uint32_t fram
 static uint32_t add_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t hash)
 {
     uint32_t g = d->node.n;
-    struct dict_node *n = vec_push(&d->node, d->pool);
-    uint16_t *depth = n ? vec_push(&d->depth, d->pool) : NULL;
+    struct dict_node *n = paged_push(&d->node, d->pool);
+    struct dict_home *home = n ? paged_push(&d->home, d->pool) : NULL;
 
-    if (!depth) {
+    if (!home) {
         d->node.n = g;
         return NONE;
     }
     *n = (struct dict_node){.parent = parent, .frame = frame, .hash = hash};
-    *depth = (uint16_t)(*VEC(&d->depth, uint16_t, parent) + 1);
+    *home = (struct dict_home){.depth = (uint16_t)(dict_home(d, parent)->depth + 1)};
     return g;
 }
 
@@ -159,11 +159,16 @@ static uint32_t find_hash(const struct dict *d, uint64_t hash)
 {
     const uint32_t h = (uint32_t)hash_mix(hash);
 
-    for (uint32_t at = h, g; hindex_next(&d->by_hash, h, &at, &g);) {
-        if (VEC(&d->node, struct dict_node, g)->hash == hash)
+    for (uint32_t at = dindex_place(&d->by_hash, h), g; dindex_next(&d->by_hash, h, &at, &g);) {
+        if (dict_node(d, g)->hash == hash)
             return g;
     }
     return 0;
+}
+
+static uint32_t hash_of(const void *ctx, uint32_t g)
+{
+    return (uint32_t)hash_mix(dict_node(ctx, g)->hash);
 }
 
 static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t hash)
@@ -173,7 +178,7 @@ static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t
     uint32_t first = find_hash(d, hash), g;
 
     if (first) {
-        n = VEC(&d->node, struct dict_node, first);
+        n = dict_node(d, first);
         if (n->parent == parent && n->frame == frame)
             return first;
         if (map_get(&d->by_pair, pair, &other))
@@ -185,10 +190,11 @@ static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t
         d->clashes++;
         return g;
     }
-    if (*VEC(&d->depth, uint16_t, parent) >= DICT_DEPTH || d->node.n >= DICT_FOLDED - 1)
+    if (dict_home(d, parent)->depth >= DICT_DEPTH || d->node.n >= DICT_FOLDED - 1)
         return parent | DICT_FOLDED;
     g = add_node(d, parent, frame, hash);
-    if (g == NONE || !pool_hindex_add(d->pool, &d->by_hash, (uint32_t)hash_mix(hash), g))
+    if (g == NONE ||
+        !pool_dindex_add(d->pool, &d->by_hash, (uint32_t)hash_mix(hash), g, hash_of, d))
         return NONE;
     return g;
 }
@@ -230,10 +236,10 @@ static uint32_t take_over(struct dict *d, const struct dict *from, uint64_t hash
 {
     uint32_t path[DICT_DEPTH + 1], n = 0, g = 0, at = from ? find_hash(from, hash) : 0;
 
-    for (uint32_t i = at; i != 0; i = VEC(&from->node, struct dict_node, i)->parent)
+    for (uint32_t i = at; i != 0; i = dict_node(from, i)->parent)
         path[n++] = i;
     while (n > 0) {
-        const struct dict_node *x = VEC(&from->node, struct dict_node, path[--n]);
+        const struct dict_node *x = dict_node(from, path[--n]);
         uint32_t frame = frame_from(d, from, x->frame);
 
         if (frame == NONE)
@@ -315,7 +321,7 @@ uint64_t dict_frame_hash(const struct dict *d, uint32_t frame)
 
 uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t frame_hash)
 {
-    uint64_t hash = node_hash(VEC(&d->node, struct dict_node, parent)->hash, frame_hash);
+    uint64_t hash = node_hash(dict_node(d, parent)->hash, frame_hash);
     uint32_t g;
 
     if (TABLE(&d->frame, struct dict_frame, frame)->damaged)

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "base/dindex.h"
 #include "base/sample.h"
 #include "storage/store.h"
 #include "storage/text_private.h"
@@ -12,8 +13,9 @@
  *
  * A stack node exists once for the epoch ("global", g): its parent, its frame, its hash. Each
  * service has a trie of its own, whose nodes are numbered from 0 in order of first use there, so
- * that an answer is an array and not a hash table; map local leads from g to it. A hash that a
- * sender names is therefore found wherever its stack was first seen.
+ * that an answer is an array and not a hash table; from g to it lead `home`, in the first trie that
+ * uses it, and map local in all others. A hash that a sender names is therefore found wherever its
+ * stack was first seen.
  *
  * Two definitions with one hash and other content both keep their own g, found by (parent, frame);
  * the hash is ambiguous from then on and is not taken without definitions.
@@ -49,6 +51,13 @@ struct dict_node {
     uint64_t hash;
 };
 
+/* Where g is in the trie that used it first; depth: of the stack. Only the writer looks. */
+struct dict_home {
+    uint32_t node;
+    uint16_t trie; /* index in epoch.trie + 1; 0: in none yet, or in one that is beyond */
+    uint16_t depth;
+};
+
 struct dict_trie {
     struct store_trie_id id;
     uint32_t at;                           /* index in epoch.trie */
@@ -58,8 +67,8 @@ struct dict_trie {
     struct vec again;                      /* bits by function node */
     struct vec marked;                     /* struct store_marked */
     _Atomic uint32_t n, n_fnode, n_marked; /* published */
-    struct hindex local;                   /* g -> node; the root is not in it */
-    struct hindex fchild;                  /* (function parent, function) -> function node */
+    struct hindex local;                   /* g -> node, of those whose home is elsewhere */
+    struct dindex fchild;                  /* (function parent, function) -> function node */
 };
 
 struct dict {
@@ -67,9 +76,9 @@ struct dict {
     uint64_t seed;
     struct texts text;
     struct table frame, func;
-    struct vec node;       /* struct dict_node; 0 the root */
-    struct vec depth;      /* u16 by g */
-    struct hindex by_hash; /* hash -> the first g */
+    struct paged node;     /* struct dict_node; 0 the root */
+    struct paged home;     /* struct dict_home by g */
+    struct dindex by_hash; /* hash -> the first g */
     struct map by_pair;    /* parent << 32 | frame -> g, of later ones with a held hash */
     struct map ambiguous;  /* hash -> 1 */
     uint32_t damaged;      /* g of [no stack: damaged], 0 before it is needed */
@@ -89,6 +98,7 @@ struct epoch_svc {
 struct epoch {
     uint32_t id; /* from 1 */
     _Atomic uint32_t refs;
+    uint64_t file_id; /* dictfile_mark() of what it was loaded from */
     struct pool pool;
     struct dict dict;
     pthread_rwlock_t ids; /* maps of nodes: the apply thread writes, store_append looks */
@@ -165,6 +175,16 @@ void dict_trie_free(struct dict *d, struct dict_trie *t);
  * there, and *ret_folded. UINT32_MAX: memory is short. */
 uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *ret_folded);
 void dict_trie_publish(struct dict_trie *t);
+
+static inline struct dict_node *dict_node(const struct dict *d, uint32_t g)
+{
+    return paged_at(&d->node, g);
+}
+
+static inline struct dict_home *dict_home(const struct dict *d, uint32_t g)
+{
+    return paged_at(&d->home, g);
+}
 
 static inline struct str dict_str(const struct dict *d, uint32_t text)
 {

@@ -35,20 +35,23 @@ void head_ref(struct head *h)
     atomic_fetch_add(&h->refs, 1);
 }
 
+/* With the columns that every row has. */
+static size_t chunk_bytes(uint32_t room)
+{
+    return sizeof(struct head_chunk) + 3 * sizeof(uint32_t) * (size_t)room;
+}
+
 static void free_chunk(struct head *h, struct head_chunk *c)
 {
     size_t n = c->room;
 
-    pool_free(&h->pool, c->t, 4 * n);
-    pool_free(&h->pool, c->series, 4 * n);
-    pool_free(&h->pool, c->thread, 4 * n);
-    pool_free(&h->pool, c->node, 4 * n);
+    pool_free(&h->pool, atomic_load(&c->thread), 4 * n);
     pool_free(&h->pool, atomic_load(&c->value), 8 * n);
     pool_free(&h->pool, atomic_load(&c->count), 8 * n);
     pool_free(&h->pool, atomic_load(&c->cpu), 4 * n);
     pool_free(&h->pool, atomic_load(&c->cover), 4 * n);
     pool_free(&h->pool, atomic_load(&c->var), 8 * n);
-    pool_free(&h->pool, c, sizeof *c);
+    pool_free(&h->pool, c, chunk_bytes(c->room));
 }
 
 static void free_group(struct head *h, struct head_group *g)
@@ -105,28 +108,28 @@ struct head_group *head_group_of(struct head *h, ptype_id type, struct dict_trie
 
 static struct head_chunk *add_chunk(struct head *h, struct head_group *g, const struct head_row *r)
 {
-    uint32_t room = HEAD_CHUNK_MIN;
-    struct head_chunk *c = pool_block(&h->pool, sizeof *c), **slot;
+    uint32_t room = g->rows / 8 < HEAD_CHUNK_MAX ? (uint32_t)(g->rows / 8) : HEAD_CHUNK_MAX;
+    struct head_chunk *c, **slot;
 
+    room = room < HEAD_CHUNK_MIN ? HEAD_CHUNK_MIN : room & ~1u;
+    c = pool_block(&h->pool, chunk_bytes(room));
     if (!c)
         return NULL;
-    while (room < HEAD_CHUNK_MAX && room < g->rows)
-        room *= 2;
     c->room = room;
-    c->first = g->rows;
-    c->period = r->period;
-    c->base_ms = r->ms - INT64_C(0x80000000);
-    atomic_store_explicit(&c->min_ms, INT64_MAX, memory_order_relaxed);
-    atomic_store_explicit(&c->max_ms, INT64_MIN, memory_order_relaxed);
-    c->t = pool_block(&h->pool, 4 * (size_t)room);
-    c->series = pool_block(&h->pool, 4 * (size_t)room);
-    c->thread = pool_block(&h->pool, 4 * (size_t)room);
-    c->node = pool_block(&h->pool, 4 * (size_t)room);
-    slot = c->t && c->series && c->thread && c->node ? vec_push(&g->chunk, &h->pool) : NULL;
+    slot = vec_push(&g->chunk, &h->pool);
     if (!slot) {
         free_chunk(h, c);
         return NULL;
     }
+    c->first = g->rows;
+    c->one_thread = r->thread;
+    c->period = r->period;
+    c->base_ms = r->ms - INT64_C(0x80000000);
+    atomic_store_explicit(&c->min_ms, INT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&c->max_ms, INT64_MIN, memory_order_relaxed);
+    c->t = (uint32_t *)(c + 1);
+    c->series = c->t + room;
+    c->node = c->series + room;
     *slot = c;
     return c;
 }
@@ -140,6 +143,16 @@ static bool need_u32(struct head *h, struct head_chunk *c, _Atomic(uint32_t *) *
         return true;
     v = pool_block(&h->pool, 4 * (size_t)c->room);
     atomic_store_explicit(column, v, memory_order_release);
+    return v != NULL;
+}
+
+static bool need_thread(struct head *h, struct head_chunk *c)
+{
+    uint32_t *v = pool_block(&h->pool, 4 * (size_t)c->room);
+
+    for (uint32_t i = 0; v && i < c->n; i++)
+        v[i] = c->one_thread;
+    atomic_store_explicit(&c->thread, v, memory_order_release);
     return v != NULL;
 }
 
@@ -186,7 +199,13 @@ static bool add_columns(struct head *h, struct head_chunk *c, const struct head_
     uint64_t *count = atomic_load_explicit(&c->count, memory_order_relaxed);
     int64_t *value = atomic_load_explicit(&c->value, memory_order_relaxed);
     double *var = atomic_load_explicit(&c->var, memory_order_relaxed);
+    uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_relaxed);
 
+    if (!thread && r->thread != c->one_thread) {
+        if (!need_thread(h, c))
+            return false;
+        thread = atomic_load_explicit(&c->thread, memory_order_relaxed);
+    }
     if (!value && !is_product(r, c->period)) {
         if (!need_value(h, c))
             return false;
@@ -204,6 +223,8 @@ static bool add_columns(struct head *h, struct head_chunk *c, const struct head_
     }
     if (!need_u32(h, c, &c->cpu, r->cpu != 0) || !need_u32(h, c, &c->cover, r->cover != 0))
         return false;
+    if (thread)
+        thread[c->n] = r->thread;
     if (value)
         value[c->n] = r->value;
     if (count)
@@ -240,7 +261,6 @@ bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r
         return false;
     c->t[c->n] = (uint32_t)(r->ms - c->base_ms);
     c->series[c->n] = r->series;
-    c->thread[c->n] = r->thread;
     c->node[c->n] = r->node;
     c->n++;
     if (r->ms < atomic_load_explicit(&c->min_ms, memory_order_relaxed))
@@ -256,14 +276,18 @@ bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r
     return true;
 }
 
-uint64_t head_group_rows(const struct head_group *g, uint64_t lsn)
+uint64_t head_group_rows(const struct head *h, const struct head_group *g, uint64_t lsn)
 {
     uint32_t lo = 0, hi = atomic_load_explicit(&g->n_run, memory_order_acquire);
+    uint64_t since;
 
+    if (hi == 0 || lsn <= h->lsn0)
+        return 0;
+    since = lsn - h->lsn0;
     while (lo < hi) { /* the first run beyond lsn */
         uint32_t mid = lo + (hi - lo) / 2;
 
-        if (VEC(&g->run, struct head_run, mid)->lsn <= lsn)
+        if (VEC(&g->run, struct head_run, mid)->lsn <= since)
             lo = mid + 1;
         else
             hi = mid;
@@ -283,13 +307,15 @@ void head_widen(struct head *h, struct interval t)
 
 static bool end_runs(struct head *h, uint64_t lsn)
 {
+    if (h->snap.rows == 0 && h->touched.n > 0)
+        h->lsn0 = lsn - 1;
     for (uint32_t i = 0; i < h->touched.n; i++) {
         struct head_group *g = head_group_at(h, *VEC(&h->touched, uint32_t, i));
         struct head_run *run = vec_push(&g->run, &h->pool);
 
-        if (!run)
+        if (!run || lsn - h->lsn0 > UINT32_MAX || g->rows > UINT32_MAX)
             return false;
-        *run = (struct head_run){lsn, g->rows};
+        *run = (struct head_run){(uint32_t)(lsn - h->lsn0), (uint32_t)g->rows};
     }
     return true;
 }

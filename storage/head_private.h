@@ -18,14 +18,17 @@
 #define HEAD_CHUNK_MAX 16384u
 
 /*
- * Rows of one group. A column that is NULL holds its default in every row: count 1, value count x
- * period, variance unknown (NaN), cpu 0, cover 0. One that comes into being later is filled first.
+ * Rows of one group. A column that is NULL holds its default in every row: thread and period of the
+ * first one, count 1, value count x period, variance unknown (NaN), cpu 0, cover 0. One that comes
+ * into being later is filled first. A chunk has room for an eighth of what its group has already,
+ * so that what is not used stays small beside what is.
  */
 struct head_chunk {
     uint64_t first; /* number of its first row in the group */
-    uint32_t n, room;
+    uint32_t n, room, one_thread;
     int64_t base_ms, period;
-    uint32_t *t, *series, *thread, *node; /* t: ms above base_ms */
+    uint32_t *t, *series, *node; /* t: ms above base_ms; of the chunk's own block */
+    _Atomic(uint32_t *) thread;
     _Atomic(int64_t *) value;
     _Atomic(uint64_t *) count;
     _Atomic(uint32_t *) cpu;   /* number + 1, below LOCAL_CPUS */
@@ -35,9 +38,10 @@ struct head_chunk {
     _Atomic uint32_t end; /* rows, where the next chunk began before it was full; else 0 */
 };
 
-/* How many rows the group had when the batch of that LSN was in. */
+/* How many rows the group had when the batch of that LSN was in: one per batch and group, which is
+ * much where a batch has a few rows of many services. lsn: above head.lsn0. */
 struct head_run {
-    uint64_t lsn, rows;
+    uint32_t lsn, rows;
 };
 
 /* All rows of one profile type in one trie. */
@@ -82,6 +86,7 @@ struct head {
     struct vec touched; /* uint32_t: groups with unpublished rows */
     int64_t oldest_ms, newest_ms, t0, t1;
     uint64_t rows, payload; /* payload: bytes of journal in it */
+    uint64_t lsn0;          /* the LSN before that of the first rows; fixed from then on */
 
     struct head_snap snap; /* under pool.mu: the newest */
 };
@@ -126,7 +131,7 @@ void head_widen(struct head *h, struct interval t);
 [[nodiscard]] bool head_publish(struct head *h, uint64_t lsn);
 
 /* Rows of g in a view of lsn. */
-uint64_t head_group_rows(const struct head_group *g, uint64_t lsn);
+uint64_t head_group_rows(const struct head *h, const struct head_group *g, uint64_t lsn);
 
 static inline struct head_group *head_group_at(const struct head *h, uint32_t i)
 {
@@ -140,6 +145,11 @@ static inline uint32_t head_chunk_rows(const struct head_chunk *c, uint64_t rows
     uint32_t most = end ? end : c->room;
 
     return rows - c->first < most ? (uint32_t)(rows - c->first) : most;
+}
+
+static inline uint32_t head_thread(const struct head_chunk *c, const uint32_t *thread, uint32_t i)
+{
+    return thread ? thread[i] : c->one_thread;
 }
 
 /* Rounded down, also before 1970. */

@@ -141,8 +141,8 @@ void *vec_push(struct vec *v, struct pool *p)
 {
     if (v->n == v->room) {
         void *old = atomic_load_explicit(&v->p, memory_order_relaxed);
-        /* twice as much, a large one a quarter more: what is not used is memory too */
-        uint32_t room = v->room < VEC_LARGE ? 2 * v->room : v->room + v->room / 4;
+        /* twice as much, a large one an eighth more: what is not used is memory too */
+        uint32_t room = v->room < VEC_LARGE ? 2 * v->room : v->room + v->room / 8;
         void *new;
 
         if (v->room == 0)
@@ -159,6 +159,38 @@ void *vec_push(struct vec *v, struct pool *p)
         v->room = room;
     }
     return vec_at(v, v->n++);
+}
+
+void paged_init(struct paged *x, size_t size)
+{
+    *x = (struct paged){.size = (uint32_t)size};
+    vec_init(&x->page, sizeof(char *));
+}
+
+void paged_deinit(struct paged *x, struct pool *p)
+{
+    for (uint32_t i = 0; i < x->page.n; i++)
+        pool_free(p, *VEC(&x->page, char *, i), (size_t)x->size << PAGED_BITS);
+    vec_deinit(&x->page, p);
+    x->n = 0;
+}
+
+/* A page that was begun for an element that did not come stays. */
+void *paged_push(struct paged *x, struct pool *p)
+{
+    if (x->n == UINT32_MAX)
+        return NULL;
+    if (x->n >> PAGED_BITS == x->page.n) {
+        char *page = pool_block(p, (size_t)x->size << PAGED_BITS), **slot;
+
+        slot = page ? vec_push(&x->page, p) : NULL;
+        if (!slot) {
+            pool_free(p, page, (size_t)x->size << PAGED_BITS);
+            return NULL;
+        }
+        *slot = page;
+    }
+    return paged_at(x, x->n++);
 }
 
 bool table_init(struct table *t, struct pool *p, size_t size)
@@ -215,5 +247,16 @@ bool pool_hindex_add(struct pool *p, struct hindex *x, uint32_t hash, uint32_t n
     if (!hindex_add(x, hash, number))
         return false;
     count(p, hindex_bytes(x) - before);
+    return true;
+}
+
+bool pool_dindex_add(struct pool *p, struct dindex *x, uint32_t hash, uint32_t number,
+                     dindex_hash_fn *hash_of, const void *ctx)
+{
+    size_t before = dindex_bytes(x);
+
+    if (!dindex_add(x, hash, number, hash_of, ctx))
+        return false;
+    count(p, dindex_bytes(x) - before);
     return true;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/dindex.h"
 #include "base/hindex.h"
 #include "base/map.h"
 #include "base/thread.h"
@@ -68,6 +69,28 @@ static inline void *vec_at(const struct vec *v, uint32_t i)
 #define VEC(v, T, i) ((T *)vec_at((v), (i)))
 
 /*
+ * An array in pages: nothing is copied when it grows, and no room is kept but for the rest of the
+ * last page. For what is large and never handed out as one array. Readers as those of a vec.
+ */
+#define PAGED_BITS 10u /* entries of a page */
+
+struct paged {
+    struct vec page; /* void * */
+    uint32_t n, size;
+};
+
+void paged_init(struct paged *x, size_t size);
+void paged_deinit(struct paged *x, struct pool *p);
+/* One more element, zeroed. */
+void *paged_push(struct paged *x, struct pool *p);
+
+static inline void *paged_at(const struct paged *x, uint32_t i)
+{
+    return *VEC(&x->page, char *, i >> PAGED_BITS) +
+           (size_t)(i & ((UINT32_C(1) << PAGED_BITS) - 1)) * x->size;
+}
+
+/*
  * Entries that are equal are one entry: a vec, and an index of its elements by hash. Entry 0 means
  * "none" and is never found. Readers know the vec; find and add belong to the writer.
  */
@@ -87,7 +110,9 @@ uint32_t table_add(struct table *t, struct pool *p, uint64_t hash);
 
 #define TABLE(t, T, i) VEC(&(t)->v, T, (i))
 
-/* map_put, hindex_add, counted in the pool. */
+/* map_put, hindex_add, dindex_add, counted in the pool. */
 [[nodiscard]] bool pool_map_put(struct pool *p, struct map *m, uint64_t key, uint64_t value);
 [[nodiscard]] bool pool_hindex_add(struct pool *p, struct hindex *x, uint32_t hash,
                                    uint32_t number);
+[[nodiscard]] bool pool_dindex_add(struct pool *p, struct dindex *x, uint32_t hash, uint32_t number,
+                                   dindex_hash_fn *hash_of, const void *ctx);

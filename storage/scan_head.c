@@ -10,6 +10,7 @@
 
 void scan_load(const struct head_chunk *c, uint32_t i, struct scan_row *ret, uint32_t *ret_cover)
 {
+    const uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_acquire);
     const uint64_t *count = atomic_load_explicit(&c->count, memory_order_acquire);
     const int64_t *value = atomic_load_explicit(&c->value, memory_order_acquire);
     const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
@@ -17,7 +18,7 @@ void scan_load(const struct head_chunk *c, uint32_t i, struct scan_row *ret, uin
     const double *var = atomic_load_explicit(&c->var, memory_order_acquire);
 
     *ret = (struct scan_row){.series = c->series[i],
-                             .thread = c->thread[i],
+                             .thread = head_thread(c, thread, i),
                              .cpu = cpu ? cpu[i] : 0,
                              .node = c->node[i],
                              .count = count ? count[i] : 1,

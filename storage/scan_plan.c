@@ -247,8 +247,8 @@ static bool find_in_head(struct scan *sc, uint32_t k, struct founds *l)
 
     for (uint32_t i = 0; i < src->snap.group; i++) {
         const struct head_group *g = head_group_at(src->head, i);
-        const struct found f = {g->trie,
-                                {.source = k, .g = g, .rows = head_group_rows(g, src->snap.lsn)}};
+        const struct found f = {
+            g->trie, {.source = k, .g = g, .rows = head_group_rows(src->head, g, src->snap.lsn)}};
 
         if (g->type == sc->type && !push(sc, l, &f))
             return false;

@@ -183,7 +183,7 @@ static bool put_row(struct sealing *s, const struct head_chunk *c, uint32_t i, i
     b->ms[k] = ms;
     b->series[k] = c->series[i];
     b->node[k] = c->node[i];
-    b->thread[k] = part_thread(s->w, c->thread[i]);
+    b->thread[k] = part_thread(s->w, head_thread(c, atomic_load(&c->thread), i));
     if (b->count)
         b->count[k] = n;
     if (b->value)

@@ -54,12 +54,38 @@ static uint32_t hash_g(uint32_t g)
     return g ^ g >> 16;
 }
 
-static bool find_local(const struct dict_trie *t, uint32_t g, uint32_t *ret)
+static bool find_local(const struct dict *d, const struct dict_trie *t, uint32_t g, uint32_t *ret)
 {
+    const struct dict_home *home = dict_home(d, g);
     uint32_t at = hash_g(g);
 
     *ret = 0;
-    return g == 0 || hindex_next(&t->local, hash_g(g), &at, ret);
+    if (g == 0)
+        return true;
+    if (home->trie == t->at + 1) {
+        *ret = home->node;
+        return true;
+    }
+    return hindex_next(&t->local, hash_g(g), &at, ret);
+}
+
+static bool put_local(struct dict *d, struct dict_trie *t, uint32_t g, uint32_t node)
+{
+    struct dict_home *home = dict_home(d, g);
+
+    if (home->trie == 0 && t->at < UINT16_MAX) {
+        home->trie = (uint16_t)(t->at + 1);
+        home->node = node;
+        return true;
+    }
+    return pool_hindex_add(d->pool, &t->local, hash_g(g), node);
+}
+
+static uint32_t hash_of_function_node(const void *ctx, uint32_t f)
+{
+    const struct dict_trie *t = ctx;
+
+    return hash_of(*VEC(&t->fparent, uint32_t, f), *VEC(&t->func, uint32_t, f));
 }
 
 /* The function node below fparent. Its bit in a word that readers copy meanwhile: atomic. */
@@ -68,7 +94,8 @@ static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fpar
     const uint32_t h = hash_of(fparent, func), marked = t->marked.n;
     uint32_t f = t->func.n;
 
-    for (uint32_t at = h, found; hindex_next(&t->fchild, h, &at, &found);) {
+    for (uint32_t at = dindex_place(&t->fchild, h), found;
+         dindex_next(&t->fchild, h, &at, &found);) {
         if (*VEC(&t->fparent, uint32_t, found) == fparent &&
             *VEC(&t->func, uint32_t, found) == func)
             return found;
@@ -81,7 +108,8 @@ static uint32_t function_node(struct dict *d, struct dict_trie *t, uint32_t fpar
         t->fparent.n--;
         return NONE;
     }
-    if (!push_marked(d, t, f, func) || !pool_hindex_add(d->pool, &t->fchild, h, f)) {
+    if (!push_marked(d, t, f, func) ||
+        !pool_dindex_add(d->pool, &t->fchild, h, f, hash_of_function_node, t)) {
         t->marked.n = marked;
         t->fparent.n--;
         t->func.n--;
@@ -110,7 +138,7 @@ static uint32_t add_node(struct dict *d, struct dict_trie *t, uint32_t parent, u
         t->frame.n--;
         return NONE;
     }
-    if (g && !pool_hindex_add(d->pool, &t->local, hash_g(g), node)) {
+    if (g && !put_local(d, t, g, node)) {
         t->parent.n--;
         t->frame.n--;
         t->fnode.n--;
@@ -140,7 +168,7 @@ struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id)
     vec_init(&t->again, 8);
     vec_init(&t->marked, sizeof(struct store_marked));
     hindex_init(&t->local);
-    hindex_init(&t->fchild);
+    dindex_init(&t->fchild);
     if (push_u32(&t->parent, d->pool, 0) && push_u32(&t->frame, d->pool, 0) &&
         push_u32(&t->fnode, d->pool, 0) && push_u32(&t->fparent, d->pool, 0) &&
         push_u32(&t->func, d->pool, 0) && vec_push(&t->again, d->pool)) {
@@ -163,7 +191,7 @@ void dict_trie_free(struct dict *d, struct dict_trie *t)
     vec_deinit(&t->again, d->pool);
     vec_deinit(&t->marked, d->pool);
     hindex_deinit(&t->local);
-    hindex_deinit(&t->fchild);
+    dindex_deinit(&t->fchild);
     pool_free(d->pool, t, sizeof *t);
 }
 
@@ -172,9 +200,9 @@ uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *r
     uint32_t path[DICT_DEPTH + 1], n = 0, node;
 
     /* up to the first ancestor that is there (the root always is), then down again */
-    while (!find_local(t, g, &node)) {
+    while (!find_local(d, t, g, &node)) {
         path[n++] = g;
-        g = VEC(&d->node, struct dict_node, g)->parent;
+        g = dict_node(d, g)->parent;
     }
     while (n > 0) {
         if (t->parent.n >= d->max_nodes) {
@@ -182,7 +210,7 @@ uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *r
             return node;
         }
         g = path[--n];
-        node = add_node(d, t, node, VEC(&d->node, struct dict_node, g)->frame, g);
+        node = add_node(d, t, node, dict_node(d, g)->frame, g);
         if (node == NONE)
             return NONE;
     }

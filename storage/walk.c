@@ -28,13 +28,14 @@ static bool walk_group(const struct walk *w, const struct head_group *g, uint64_
     for (uint32_t ci = 0; rows > 0; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
         uint32_t n = head_chunk_rows(c, rows);
+        const uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_acquire);
         const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
 
         for (uint32_t i = 0; i < n; i++) {
             const struct row_at row = {.source = w->source,
                                        .type = g->type,
                                        .series = c->series[i],
-                                       .thread = c->thread[i],
+                                       .thread = head_thread(c, thread, i),
                                        .cpu = cpu ? cpu[i] : 0,
                                        .ms = c->base_ms + c->t[i]};
 
@@ -53,7 +54,7 @@ static int walk_head(const struct walk *w, const struct source *src)
         const struct head_group *g = head_group_at(src->head, k);
 
         if ((w->type == PTYPE_NONE || g->type == w->type) &&
-            !walk_group(w, g, head_group_rows(g, src->snap.lsn)))
+            !walk_group(w, g, head_group_rows(src->head, g, src->snap.lsn)))
             return cancelled(w->err);
     }
     return 0;

@@ -199,7 +199,7 @@ static void test_maps(void **state)
     f = dictfile_close(f);
     e = load(dir, DICTFILE_APPEND, &f, 0, &err);
     for (uint32_t i = 1; i < x.e->dict.node.n; i++)
-        assert_true(dict_knows(&e->dict, VEC(&x.e->dict.node, struct dict_node, i)->hash));
+        assert_true(dict_knows(&e->dict, dict_node(&x.e->dict, i)->hash));
     assert_false(dict_knows(&e->dict, 12345));
     assert_int_equal(e->dict.node.n, x.e->dict.node.n);
     epoch_unref(x.e);

@@ -31,6 +31,39 @@ static void test_growth(void **state)
     pool_deinit(&p);
 }
 
+/* Elements stay where they are, in so many pages; what memory refuses leaves all as it was. */
+static void test_paged(void **state)
+{
+    const size_t page = (size_t)4 << PAGED_BITS;
+    struct pool p;
+    struct paged x;
+    const uint32_t *first;
+
+    (void)state;
+    pool_init(&p);
+    paged_init(&x, sizeof(uint32_t));
+    *(uint32_t *)paged_push(&x, &p) = 7;
+    first = paged_at(&x, 0);
+    for (uint32_t i = 1; i < 100u << PAGED_BITS; i++) {
+        uint32_t *e = paged_push(&x, &p);
+
+        assert_int_equal(*e, 0);
+        *e = i;
+    }
+    assert_ptr_equal(first, paged_at(&x, 0));
+    for (uint32_t i = 1; i < x.n; i++)
+        assert_int_equal(*(uint32_t *)paged_at(&x, i), i);
+    assert_int_equal(atomic_load(&p.used), 100 * page + (size_t)x.page.room * sizeof(char *));
+    mem_fail_nth(1);
+    assert_null(paged_push(&x, &p));
+    mem_fail_nth(0);
+    assert_int_equal(x.n, 100u << PAGED_BITS);
+    assert_non_null(paged_push(&x, &p));
+    paged_deinit(&x, &p);
+    assert_int_equal(atomic_load(&p.used), 0);
+    pool_deinit(&p);
+}
+
 struct word {
     uint32_t x;
 };
@@ -95,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_paged),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_failure),
     };

@@ -220,9 +220,9 @@ static int del(struct change *ch, enum catalog_table t, int64_t id, struct err *
     return run(&ch->c->db, ch->c->del[t], err);
 }
 
-static int put_state(struct change *ch, enum catalog_key k, uint64_t v, struct err *err)
+static int put_state(struct change *ch, int64_t k, uint64_t v, struct err *err)
 {
-    return put(ch, CATALOG_STATE, (int64_t[]){(int64_t)k, (int64_t)v}, 2, NULL, 0, err);
+    return put(ch, CATALOG_STATE, (int64_t[]){k, (int64_t)v}, 2, NULL, 0, err);
 }
 
 /* ---- a change ------------------------------------------------------------------------------ */
@@ -344,9 +344,13 @@ static int put_damage(struct change *ch, const struct catalog_damage *d, struct 
 static int put_all(struct change *ch, const struct catalog_change *x, struct err *err)
 {
     TRY(put_names(ch, x, err));
-    for (uint32_t i = 0; i < x->n_epoch; i++)
-        TRY(put(ch, CATALOG_EPOCH, (int64_t[]){x->epoch[i].id, x->epoch[i].t0.v, x->epoch[i].state},
-                3, NULL, 0, err));
+    for (uint32_t i = 0; i < x->n_epoch; i++) {
+        const struct catalog_epoch *e = &x->epoch[i];
+
+        TRY(put(ch, CATALOG_EPOCH, (int64_t[]){e->id, e->t0.v, e->state}, 3, NULL, 0, err));
+        if (e->dict_id)
+            TRY(put_state(ch, CATALOG_EPOCH_DICT + e->id, e->dict_id, err));
+    }
     for (uint32_t i = 0; i < x->n_part; i++)
         TRY(put_part(ch, &x->part[i], err));
     for (uint32_t i = 0; i < x->n_gone; i++)
@@ -365,6 +369,7 @@ static int put_all(struct change *ch, const struct catalog_change *x, struct err
         TRY(put_state(ch, CATALOG_EXPIRY_REF, (uint64_t)x->state->expiry_ref.v, err));
         TRY(put_state(ch, CATALOG_DICT_ID, x->state->dict_id, err));
         TRY(put_state(ch, CATALOG_DICT_N, x->state->dict_n, err));
+        TRY(put_state(ch, CATALOG_STORE, x->state->store, err));
     }
     return put_state(ch, CATALOG_FOLD, ch->fold, err);
 }

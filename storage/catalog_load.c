@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/map.h"
 #include "storage/catalog_tables_private.h"
 
 #define LABELS_MAX 256u
@@ -25,6 +26,7 @@ struct loading {
     struct catalog_state state;
     uint64_t fold, want; /* want: state.fold */
     uint32_t keys;       /* bits of enum catalog_key */
+    struct map dict;     /* closed epoch -> dict_id */
     sqlite3_stmt *seen;
     struct store_label label[LABELS_MAX];
     uint32_t n_label;
@@ -39,6 +41,13 @@ static int bad(const struct loading *l, const char *what, int64_t id, struct err
 static bool is_u32(int64_t v)
 {
     return v >= 0 && v <= UINT32_MAX;
+}
+
+static int take_dict(struct loading *l, const int64_t *v, struct err *err)
+{
+    if (map_put(&l->dict, (uint64_t)(v[0] - CATALOG_EPOCH_DICT), (uint64_t)v[1]) == MAP_FULL)
+        return err_set(err, -ENOMEM, NAME ": memory is short");
+    return 0;
 }
 
 static int take_state(struct loading *l, const int64_t *v, const struct str *s, struct err *err)
@@ -71,8 +80,12 @@ static int take_state(struct loading *l, const int64_t *v, const struct str *s, 
     case CATALOG_DICT_N:
         l->state.dict_n = x;
         return 0;
+    case CATALOG_STORE:
+        l->state.store = x;
+        return 0;
     default:
-        return bad(l, "state", v[0], err);
+        return is_u32(v[0] - CATALOG_EPOCH_DICT) ? take_dict(l, v, err)
+                                                 : bad(l, "state", v[0], err);
     }
     l->keys |= 1u << v[0];
     return 0;
@@ -134,11 +147,12 @@ static int take_series(struct loading *l, const int64_t *v, const struct str *s,
 
 static int take_epoch(struct loading *l, const int64_t *v, const struct str *s, struct err *err)
 {
-    const struct catalog_epoch x = {(uint32_t)v[0], {v[1]}, (uint32_t)v[2]};
+    struct catalog_epoch x = {.id = (uint32_t)v[0], .t0 = {v[1]}, .state = (uint32_t)v[2]};
 
     (void)s;
     if (!is_u32(v[0]) || v[0] == 0 || !is_u32(v[2]))
         return bad(l, "epoch", v[0], err);
+    (void)map_get(&l->dict, x.id, &x.dict_id);
     return l->sink->epoch ? l->sink->epoch(l->sink->ctx, &x, err) : 0;
 }
 
@@ -290,6 +304,7 @@ int catalog_load(struct catalog *c, const struct catalog_sink *sink, struct cata
         catalog_set_fold(c, l->fold);
         *ret = l->state;
     }
+    map_deinit(&l->dict);
     free(l);
     return r;
 }

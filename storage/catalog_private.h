@@ -16,6 +16,7 @@ struct catalog_state {
     uint64_t next_journal, next_seal, next_part;
     real_ns expiry_ref;
     uint64_t dict_id, dict_n; /* the current dictionary, dictfile_mark(); 0: not known */
+    uint64_t store;           /* random, of the store; 0: not known */
 };
 
 struct catalog_svc {
@@ -50,7 +51,8 @@ enum catalog_epoch_state {
 struct catalog_epoch {
     uint32_t id;
     real_ns t0;
-    uint32_t state; /* enum catalog_epoch_state */
+    uint32_t state;   /* enum catalog_epoch_state */
+    uint64_t dict_id; /* of a closed one: dictfile_mark(); 0: not known */
 };
 
 struct catalog_seen {

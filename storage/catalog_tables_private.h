@@ -35,7 +35,10 @@ enum catalog_key {
     CATALOG_KEYS,     /* a catalog has all of these, or none */
     CATALOG_DICT_ID = CATALOG_KEYS,
     CATALOG_DICT_N,
+    CATALOG_STORE,
 };
+/* Further ones: this + the number of a closed epoch; which file its dictionary is. */
+#define CATALOG_EPOCH_DICT (INT64_C(1) << 32)
 
 enum {
     CATALOG_PART_INTS = 14,

@@ -140,7 +140,7 @@ static int on_series(void *ctx, const struct catalog_series *x, struct err *err)
 static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
 {
     struct check *c = ctx;
-    uint32_t *v;
+    struct catalog_epoch *v;
 
     if (x->state == CATALOG_EPOCH_GONE)
         return 0;
@@ -150,7 +150,7 @@ static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
     c->epoch = v;
     if (x->state == CATALOG_EPOCH_CURRENT)
         c->current = x->id;
-    v[c->n_epoch++] = x->id;
+    v[c->n_epoch++] = *x;
     return 0;
 }
 
@@ -315,16 +315,17 @@ static int load_dict(struct check *c, uint32_t epoch, struct err *err)
                         err);
 }
 
-static int check_dict_pages(struct check *c, uint32_t epoch, struct err *err)
+static int check_dict_pages(struct check *c, const struct catalog_epoch *e, struct err *err)
 {
+    const uint64_t dict_id = e->id == c->current ? c->state.dict_id : e->dict_id;
     char name[DICTFILE_NAME];
     struct err why = {};
     struct db db = {};
     int r;
 
-    dictfile_name(name, epoch);
+    dictfile_name(name, e->id);
     r = db_open_read(c->dir, name, &dict_kind, DB_COPY_OF_LIVE, 0, NULL, &db, &why);
-    if (r == 0 && epoch == c->current && c->state.dict_id != 0 && c->state.dict_id != db.seed)
+    if (r == 0 && dict_id != 0 && dict_id != db.seed)
         r = err_set(&why, -EBADMSG, "%s: is another file than the catalog says", name);
     if (r == 0 && c->conf->depth >= STORE_CHECK_DEEP)
         r = check_integrity(&db, &why);
@@ -339,9 +340,9 @@ static int check_dicts(struct check *c, struct err *err)
         struct stat st;
         char path[4096], name[DICTFILE_NAME];
 
-        dictfile_name(name, c->epoch[i]);
+        dictfile_name(name, c->epoch[i].id);
         (void)snprintf(path, sizeof path, "%s/%s", c->dir, name);
-        TRY(check_dict_pages(c, c->epoch[i], err));
+        TRY(check_dict_pages(c, &c->epoch[i], err));
         if (stat(path, &st) == 0)
             check_progress(c, (uint64_t)st.st_size);
     }
@@ -351,7 +352,7 @@ static int check_dicts(struct check *c, struct err *err)
 static bool is_listed(const struct check *c, uint32_t epoch)
 {
     for (uint32_t i = 0; i < c->n_epoch; i++)
-        if (c->epoch[i] == epoch)
+        if (c->epoch[i].id == epoch)
             return true;
     return false;
 }
@@ -382,9 +383,9 @@ static int check_parts(struct check *c, struct err *err)
         bool used = false;
 
         for (uint32_t k = 0; k < c->n_part; k++)
-            used |= c->part[k].epoch == c->epoch[i];
+            used |= c->part[k].epoch == c->epoch[i].id;
         if (!used)
-            TRY(load_dict(c, c->epoch[i], err));
+            TRY(load_dict(c, c->epoch[i].id, err));
     }
     return 0;
 }

@@ -175,6 +175,8 @@ int check_journals(struct check *c, struct err *err)
         (void)snprintf(j.file, sizeof j.file, "journal/%" PRIu64 ".db", j.v[i].number);
         (void)snprintf(path, sizeof path, "%s/%s", c->dir, j.file);
         r = journal_info(path, j.v[i].number, &j.v[i].info, &why);
+        if (r == 0 && c->state.store && j.v[i].info.store && j.v[i].info.store != c->state.store)
+            r = err_set(&why, -EBADMSG, "%s: is of another store", j.file);
         j.v[i].ok = r == 0;
         r = check_result(c, j.file, "meta", -1, unknown, r, &why, err);
     }

@@ -20,7 +20,7 @@ struct check {
     struct part_info *part;
     uint32_t n_part, room_part;
     struct file_list gone; /* replaced or expired, and perhaps not unlinked yet */
-    uint32_t *epoch;
+    struct catalog_epoch *epoch;
     uint32_t n_epoch, room_epoch, current; /* current: 0 none */
 
     struct epoch *dict; /* of the parts being checked; NULL: not at hand */

@@ -351,18 +351,22 @@ static void *apply_main(void *arg)
 
 /* ---- upkeep thread ------------------------------------------------------------------------- */
 
+static struct journal_new new_journal(const struct store *s)
+{
+    return (struct journal_new){.store = s->id, .limits = &s->conf.limits, .vfs = store_tuning.vfs};
+}
+
 static void prepare_next(struct store *s)
 {
+    struct journal_new what = new_journal(s);
     struct journal *j = NULL;
     struct err err = {};
-    uint64_t number;
     int r;
 
     mutex_lock(&s->upkeep);
-    number = s->next_number++;
+    what.number = s->next_number++;
     mutex_unlock(&s->upkeep);
-    r = journal_create(s->journal_dir, s->journal_fd, number, &s->conf.limits, store_tuning.vfs, &j,
-                       &err);
+    r = journal_create(s->journal_dir, s->journal_fd, &what, &j, &err);
     mutex_lock(&s->upkeep);
     if (r == 0)
         s->next = j;
@@ -460,13 +464,14 @@ static void *upkeep_main(void *arg)
 
 static int start_first(struct store *s, struct err *err)
 {
+    struct journal_new what = new_journal(s);
     int r;
 
     if (atomic_load(&s->state) == STORE_READ_ONLY)
         return 0;
     s->acked_fd = acked_open(s->journal_fd, s->acked_lsn);
-    r = journal_create(s->journal_dir, s->journal_fd, s->next_number++, &s->conf.limits,
-                       store_tuning.vfs, &s->current, err);
+    what.number = s->next_number++;
+    r = journal_create(s->journal_dir, s->journal_fd, &what, &s->current, err);
     s->current_since = mono_now();
     if (r == -ENOMEM)
         return r;

@@ -622,6 +622,7 @@ int dictfile_load(const char *dir, const char *vfs, enum dictfile_how how, struc
     }
     if (r == 0)
         r = load(&l, err);
+    e->file_id = f->db.seed;
     (void)sqlite3_finalize(l.chunk);
     (void)sqlite3_finalize(l.last);
     (void)sqlite3_finalize(l.next);

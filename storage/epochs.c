@@ -98,10 +98,13 @@ static void shrink(struct store *s) REQUIRES(&s->epochs)
 
 void epoch_turned(struct store *s)
 {
+    const struct store_epoch over = {.id = s->epoch->id,
+                                     .dict_id = s->dict ? dictfile_mark(s->dict).id : 0};
+
     (void)dictfile_close(s->dict);
     s->dict = s->next_dict;
     /* without memory its file is removed after the next start */
-    (void)epoch_note_closed(s, s->epoch->id, (real_ns){});
+    (void)epoch_note_closed(s, &over);
     pool_count_in(&s->epoch->pool, NULL); /* from here on one of those at hand */
     mutex_lock(&s->epochs);
     keep(s, s->epoch);
@@ -114,15 +117,28 @@ void epoch_turned(struct store *s)
     s->next_dict = NULL;
 }
 
-bool epoch_note_closed(struct store *s, uint32_t id, real_ns t0)
+bool epoch_note_closed(struct store *s, const struct store_epoch *e)
 {
-    struct store_epoch *v = realloc(s->closed, (s->n_closed + 1) * sizeof *v);
+    struct store_epoch *v;
 
-    if (!v)
-        return false;
-    s->closed = v;
-    v[s->n_closed++] = (struct store_epoch){.id = id, .t0 = t0};
-    return true;
+    mutex_lock(&s->epochs);
+    v = realloc(s->closed, (s->n_closed + 1) * sizeof *v);
+    if (v) {
+        s->closed = v;
+        v[s->n_closed++] = *e;
+    }
+    mutex_unlock(&s->epochs);
+    return v != NULL;
+}
+
+/* Which file the dictionary of a closed epoch is; 0: not known. */
+static uint64_t dict_of(const struct store *s, uint32_t id) REQUIRES(&s->epochs)
+{
+    for (uint32_t i = 0; i < s->n_closed; i++) {
+        if (s->closed[i].id == id)
+            return s->closed[i].dict_id;
+    }
+    return 0;
 }
 
 static bool is_used(struct store *s, uint32_t id)
@@ -139,7 +155,7 @@ static bool is_used(struct store *s, uint32_t id)
 /* True: its file is gone, and the catalog knows. */
 static bool remove_epoch(struct store *s, const struct store_epoch *e)
 {
-    const struct catalog_epoch row = {e->id, e->t0, CATALOG_EPOCH_GONE};
+    const struct catalog_epoch row = {.id = e->id, .t0 = e->t0, .state = CATALOG_EPOCH_GONE};
     const struct catalog_change c = {.n_epoch = 1, .epoch = &row};
     char name[DICTFILE_NAME];
 
@@ -165,9 +181,13 @@ static void remove_unused(struct store *s)
             e.unused = now;
         else if (now.v - e.unused.v >= keep_ns && remove_epoch(s, &e))
             continue;
+        mutex_lock(&s->epochs);
         s->closed[n++] = e;
+        mutex_unlock(&s->epochs);
     }
+    mutex_lock(&s->epochs);
     s->n_closed = n;
+    mutex_unlock(&s->epochs);
 }
 
 void epoch_settle(struct store *s)
@@ -195,13 +215,24 @@ static struct epoch *find(struct store *s, uint32_t id) REQUIRES(&s->epochs)
     return NULL;
 }
 
+/* It names stacks of another store otherwise. dict_id 0: not known which it is. */
+static bool is_listed_file(const struct epoch *e, uint64_t dict_id, struct err *err)
+{
+    if (dict_id && e->file_id != dict_id)
+        (void)err_set(err, -ESTALE, "dict/%" PRIu32 ".db: is another file than the catalog says",
+                      e->id);
+    return !dict_id || e->file_id == dict_id;
+}
+
 struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
 {
     struct epoch *e, *other;
+    uint64_t dict_id;
     int r;
 
     mutex_lock(&s->epochs);
     e = find(s, id);
+    dict_id = dict_of(s, id);
     mutex_unlock(&s->epochs);
     if (e)
         return e;
@@ -211,6 +242,8 @@ struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
         return NULL;
     }
     r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_READ, e, NULL, err);
+    if (r >= 0)
+        r = is_listed_file(e, dict_id, err) ? r : -ESTALE;
     if (r < 0) {
         epoch_unref(e);
         return NULL;
@@ -243,9 +276,13 @@ struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err)
     struct dictfile *f = NULL;
     int r = e ? dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &f, err)
               : err_set(err, -ENOMEM, "epoch %u: memory is short", id);
+    uint64_t dict_id;
 
     (void)dictfile_close(f);
-    if (r >= 0)
+    mutex_lock(&s->epochs);
+    dict_id = dict_of(s, id);
+    mutex_unlock(&s->epochs);
+    if (r >= 0 && is_listed_file(e, dict_id, err))
         return e;
     epoch_unref(e);
     return NULL;
@@ -312,8 +349,9 @@ static void set_aside(const struct store *s, uint32_t id)
 /* Written down at once: nothing was added to the one before that is not in its file. */
 static int begin(struct store *s, uint32_t id, uint32_t before, real_ns before_t0, struct err *err)
 {
-    const struct catalog_epoch row[2] = {{id, store_now(s), CATALOG_EPOCH_CURRENT},
-                                         {before, before_t0, CATALOG_EPOCH_CLOSED}};
+    const struct catalog_epoch row[2] = {
+        {.id = id, .t0 = store_now(s), .state = CATALOG_EPOCH_CURRENT},
+        {.id = before, .t0 = before_t0, .state = CATALOG_EPOCH_CLOSED, .dict_id = s->cat.dict_id}};
     struct catalog_state state = s->cat;
     const struct catalog_change c = {.n_epoch = before ? 2 : 1, .epoch = row, .state = &state};
 

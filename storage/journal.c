@@ -126,8 +126,7 @@ static bool put_meta(sqlite3_stmt *st, const char *k, int64_t v)
            sqlite3_reset(st) == SQLITE_OK;
 }
 
-static int write_meta(sqlite3 *db, uint64_t number, const struct batch_limits *limits,
-                      struct err *err)
+static int write_meta(sqlite3 *db, const struct journal_new *what, struct err *err)
 {
     sqlite3_stmt *st = NULL;
     uint8_t uuid[16];
@@ -142,18 +141,19 @@ static int write_meta(sqlite3 *db, uint64_t number, const struct batch_limits *l
          sqlite3_bind_text(st, 2, "journal", -1, SQLITE_STATIC) == SQLITE_OK &&
          sqlite3_step(st) == SQLITE_DONE && sqlite3_reset(st) == SQLITE_OK &&
          put_meta(st, "compat", 0) && put_meta(st, "incompat", 0) &&
-         put_meta(st, "number", (int64_t)number);
-#define X(f) ok = ok && put_meta(st, "limit." #f, (int64_t)limits->f);
+         put_meta(st, "number", (int64_t)what->number) &&
+         put_meta(st, "store", (int64_t)what->store);
+#define X(f) ok = ok && put_meta(st, "limit." #f, (int64_t)what->limits->f);
     LIMITS(X)
 #undef X
     if (!ok) {
-        int r = fail(err, db, number, "meta");
+        int r = fail(err, db, what->number, "meta");
 
         (void)sqlite3_finalize(st);
         return r;
     }
     (void)sqlite3_finalize(st);
-    return exec(db, number, "COMMIT", err);
+    return exec(db, what->number, "COMMIT", err);
 }
 
 static int prepare(struct journal *j, struct err *err)
@@ -189,16 +189,16 @@ static int open_write(const char *path, uint64_t number, int more, const char *v
 }
 
 /* All that is the same in every file. It is whole and closed when this returns 0. */
-static int make_new(const char *path, uint64_t number, const struct batch_limits *limits,
-                    const char *vfs, struct err *err)
+static int make_new(const char *path, const struct journal_new *what, struct err *err)
 {
+    const uint64_t number = what->number;
     sqlite3 *db = NULL;
-    int r = open_write(path, number, SQLITE_OPEN_CREATE, vfs, &db, err);
+    int r = open_write(path, number, SQLITE_OPEN_CREATE, what->vfs, &db, err);
 
     if (r == 0)
         r = set_up(db, number, err);
     if (r == 0)
-        r = write_meta(db, number, limits, err);
+        r = write_meta(db, what, err);
     if (r == 0)
         r = exec(db, number, "PRAGMA wal_checkpoint(TRUNCATE)", err);
     if (sqlite3_close(db) != SQLITE_OK && r == 0)
@@ -227,16 +227,16 @@ struct names {
  * one that is missing was lost.
  */
 static int make(struct journal *j, const struct names *n, int dir_fd,
-                const struct batch_limits *limits, const char *vfs, struct err *err)
+                const struct journal_new *what, struct err *err)
 {
     int64_t tables = 0;
 
-    TRY(make_new(n->new_path, j->number, limits, vfs, err));
+    TRY(make_new(n->new_path, what, err));
     (void)unlinkat(dir_fd, n->new_wal, 0);
     TRY(make_empty(dir_fd, n->wal, err));
     if (renameat(dir_fd, n->new, dir_fd, n->db) != 0)
         return err_set(err, -errno, "journal/%s: %m", n->db);
-    TRY(open_write(n->path, j->number, 0, vfs, &j->db, err));
+    TRY(open_write(n->path, j->number, 0, what->vfs, &j->db, err));
     TRY(set_connection(j->db, j->number, err));
     TRY(read_int(j->db, j->number, "SELECT count(*) FROM sqlite_schema", &tables, err));
     TRY(prepare(j, err));
@@ -258,9 +258,10 @@ static bool set_names(struct names *n, const char *dir, uint64_t number)
            (size_t)new_len < sizeof n->new_path;
 }
 
-int journal_create(const char *dir, int dir_fd, uint64_t number, const struct batch_limits *limits,
-                   const char *vfs, struct journal **ret, struct err *err)
+int journal_create(const char *dir, int dir_fd, const struct journal_new *what,
+                   struct journal **ret, struct err *err)
 {
+    const uint64_t number = what->number;
     struct journal *j = mem_fail_now() ? NULL : calloc(1, sizeof *j);
     struct names n;
     int r;
@@ -268,7 +269,7 @@ int journal_create(const char *dir, int dir_fd, uint64_t number, const struct ba
     if (!j)
         return err_set(err, -ENOMEM, "journal/%" PRIu64 ".db: memory is short", number);
     j->number = number;
-    r = set_names(&n, dir, number) ? make(j, &n, dir_fd, limits, vfs, err)
+    r = set_names(&n, dir, number) ? make(j, &n, dir_fd, what, err)
                                    : err_set(err, -ENAMETOOLONG, "%s: too long", dir);
     if (r != 0) {
         (void)journal_close(j);
@@ -508,6 +509,10 @@ static uint32_t take_meta(sqlite3_stmt *st, struct journal_info *info, int64_t *
     if (strcmp(k, "number") == 0) {
         info->number = (uint64_t)v;
         return HAS_NUMBER;
+    }
+    if (strcmp(k, "store") == 0) {
+        info->store = (uint64_t)v;
+        return 0;
     }
     if (strcmp(k, "first_lsn") == 0) {
         info->first_lsn = (uint64_t)v;

@@ -23,6 +23,7 @@ struct journal_row {
 
 struct journal_info {
     uint64_t number;
+    uint64_t store; /* whose file it is; 0: made before files said so */
     uint8_t uuid[16];
     struct batch_limits limits;
     bool used;          /* a group was committed: the next two are set */
@@ -30,14 +31,18 @@ struct journal_info {
     uint64_t after_lsn; /* the last one acknowledged before it, whatever file it is in */
 };
 
+struct journal_new {
+    uint64_t number, store; /* store: as in journal_info */
+    const struct batch_limits *limits;
+    const char *vfs; /* NULL: SQLite's own */
+};
+
 /*
- * Make file number below dir (whose descriptor is dir_fd), ready for its first row: when this
- * returns 0 the file, its tables and its directory entry are on disk.
- *   vfs     NULL: SQLite's own
+ * Make a file below dir (whose descriptor is dir_fd), ready for its first row: when this returns 0
+ * the file, its tables and its directory entry are on disk.
  *   errors  -ENOSPC, -EROFS, -EACCES, -EIO, -ENOMEM; nothing usable is left
  */
-[[nodiscard]] int journal_create(const char *dir, int dir_fd, uint64_t number,
-                                 const struct batch_limits *limits, const char *vfs,
+[[nodiscard]] int journal_create(const char *dir, int dir_fd, const struct journal_new *what,
                                  struct journal **ret, struct err *err);
 
 /*

@@ -207,7 +207,9 @@ static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
     struct recovery *r = ctx;
 
     r->last_epoch = x->id > r->last_epoch ? x->id : r->last_epoch;
-    if (x->state == CATALOG_EPOCH_CLOSED && !epoch_note_closed(r->s, x->id, x->t0))
+    if (x->state == CATALOG_EPOCH_CLOSED &&
+        !epoch_note_closed(r->s,
+                           &(struct store_epoch){.id = x->id, .dict_id = x->dict_id, .t0 = x->t0}))
         return err_set(err, -ENOMEM, "catalog.db: memory is short");
     if (x->state == CATALOG_EPOCH_CURRENT) {
         r->epoch = x->id;

@@ -5,7 +5,8 @@
  *   1. Every journal and its -wal is fsynced: what a killed server committed may sit in the page
  *      cache only, while a sender is about to be told "duplicate" for it. Where that
  *      fails all is shown, and nothing is acknowledged, not even a duplicate.
- *   2. All formats are looked at before anything is changed: a newer one ends the start.
+ *   2. All formats are looked at before anything is changed: a newer one ends the start. A file of
+ *      another store, put into this folder, is set aside: its rows are sound, and not ours.
  *   3. Files are read by number, rows by LSN, each decoded by the caller under the limits of its
  *      file. Rows up to the catalog's sealed_lsn are in parts already. Rows beyond the next file's
  *      after_lsn were never acknowledged: they are passed over. Rows that are missing below it
@@ -24,6 +25,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +42,7 @@ struct file {
     struct err err;
     int64_t wal;  /* its size, -1: gone */
     bool unused;  /* prepared, never written */
+    bool foreign; /* of another store */
     bool no_rows; /* read to its end */
     bool read, removed;
     uint64_t last_lsn; /* all that was ever given to it is at or below */
@@ -249,6 +252,62 @@ static int64_t wal_size(const struct store *s, uint64_t number)
     return errno == ENOENT ? -1 : INT64_MAX;
 }
 
+/* How many files say that they are of the store id. */
+static uint32_t votes(const struct replay *p, uint64_t id)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n; i++)
+        n += p->file[i].state == 0 && p->file[i].info.store == id;
+    return n;
+}
+
+/*
+ * Whose folder this is where the catalog does not say it: it is new, was made again, or is of a
+ * program that did not write it yet. That of most files, of the newest where as many say another;
+ * where none says any, a new one. Written down at once, or found in the same way again.
+ */
+static int find_id(struct replay *p, struct err *err)
+{
+    struct store *s = p->s;
+    uint64_t id = 0;
+
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct file *f = &p->file[i];
+
+        if (f->state == 0 && f->info.store && (!id || votes(p, f->info.store) >= votes(p, id)))
+            id = f->info.store;
+    }
+    while (id == 0) {
+        if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
+            return err_set(err, -errno, "getrandom: %m");
+    }
+    s->id = s->cat.store = id;
+    if (s->catalog)
+        (void)catalog_commit(s->catalog, &(struct catalog_change){.state = &s->cat}, NULL);
+    return 0;
+}
+
+static int find_foreign(struct replay *p, struct err *err)
+{
+    struct store *s = p->s;
+
+    s->id = s->cat.store;
+    if (s->id == 0)
+        TRY(find_id(p, err));
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct file *f = &p->file[i];
+
+        if (f->state != 0 || f->info.store == 0 || f->info.store == s->id)
+            continue;
+        f->foreign = true;
+        f->unused = false;
+        f->state =
+            err_set(&f->err, -EBADMSG, "journal/%" PRIu64 ".db: is of another store", f->number);
+    }
+    return 0;
+}
+
 static int look(struct replay *p, struct err *err)
 {
     struct store *s = p->s;
@@ -270,7 +329,7 @@ static int look(struct replay *p, struct err *err)
         f->wal = wal_size(s, f->number);
         f->unused = f->state == 0 && !f->info.used && f->wal == 0;
     }
-    return 0;
+    return find_foreign(p, err);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -446,6 +505,15 @@ static bool wal_is_lost(const struct replay *p, const struct file *f)
            (!acked_read(p->s->journal_fd, &acked) || acked > p->last_lsn);
 }
 
+/* Nothing of ours is lost with it; what it may lie in the place of shows as a gap. */
+static void put_away(struct replay *p, const struct file *f)
+{
+    p->partial = true;
+    if (p->err && p->err->code == 0)
+        *p->err = f->err;
+    set_aside(p->s, f->number);
+}
+
 static int replay_file(struct replay *p, uint32_t i, struct err *err)
 {
     struct file *f = &p->file[i];
@@ -545,7 +613,9 @@ static int read_all(struct replay *p, struct err *err)
     TRY(list(p, err));
     TRY(look(p, err));
     for (uint32_t i = 0; i < p->n; i++) {
-        if (!p->file[i].unused)
+        if (p->file[i].foreign)
+            put_away(p, &p->file[i]);
+        else if (!p->file[i].unused)
             TRY(replay_file(p, i, err));
     }
     check_acked(p);

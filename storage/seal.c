@@ -288,8 +288,12 @@ static bool change_epochs(const struct store *s, struct arena *a, struct catalog
     e = arena_array(a, struct catalog_epoch, 2);
     if (!e)
         return false;
-    e[0] = (struct catalog_epoch){s->epoch->id, s->epoch_t0, CATALOG_EPOCH_CLOSED};
-    e[1] = (struct catalog_epoch){s->next_epoch->id, store_now(s), CATALOG_EPOCH_CURRENT};
+    e[0] = (struct catalog_epoch){.id = s->epoch->id,
+                                  .t0 = s->epoch_t0,
+                                  .state = CATALOG_EPOCH_CLOSED,
+                                  .dict_id = s->dict ? dictfile_mark(s->dict).id : 0};
+    e[1] = (struct catalog_epoch){
+        .id = s->next_epoch->id, .t0 = store_now(s), .state = CATALOG_EPOCH_CURRENT};
     c->epoch = e;
     c->n_epoch = 2;
     return true;

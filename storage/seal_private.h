@@ -79,7 +79,7 @@ void epoch_turned(struct store *s);
  * that have no part left are removed, some time after the last. */
 void epoch_settle(struct store *s);
 /* An epoch of the catalog that is over. False: memory is short. */
-[[nodiscard]] bool epoch_note_closed(struct store *s, uint32_t id, real_ns t0);
+[[nodiscard]] bool epoch_note_closed(struct store *s, const struct store_epoch *e);
 /* What the catalog is to say of the dictionary that is current from this commit on. */
 void epoch_mark(struct catalog_state *state, const struct dictfile *f);
 /* Opening: the current epoch of the catalog; where there is none (id 0), or it is damaged, the new

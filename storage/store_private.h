@@ -32,6 +32,7 @@ extern struct store_tuning store_tuning;
 
 struct store_epoch {
     uint32_t id;
+    uint64_t dict_id; /* catalog_epoch's */
     real_ns t0;
     mono_ns unused; /* since when no part is of it; 0: some is */
 };
@@ -79,6 +80,7 @@ struct store {
     bool unsynced;          /* fixed after recover(): what was found may not be on disk */
     struct store_conf conf; /* dir, decode: only during store_open */
     uint64_t seed;
+    uint64_t id; /* in catalog and journals: which files are this store's; fixed after recover() */
 
     struct names names; /* written by the apply thread, as the current head and its epoch */
     struct head_stats stats;
@@ -111,9 +113,9 @@ struct store {
     struct writer_job *jobs;
     bool writer_runs, writer_stop;
     pthread_t writer_thread;
+    struct mutex epochs;        /* the next ones; closed: the writer reads without */
     struct store_epoch *closed; /* epochs that are over and have a file */
-    uint32_t n_closed;
-    struct mutex epochs; /* older epochs at hand: the longest unused first */
+    uint32_t n_closed;          /* older epochs at hand, the longest unused first: */
     struct epoch **old_epoch;
     uint32_t n_old_epoch;
 

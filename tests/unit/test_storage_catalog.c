@@ -9,6 +9,7 @@
 struct seen {
     uint64_t h;
     uint32_t svc, ptype, labelset, series, epoch, part, sender, numbers, damage;
+    uint64_t dict_id;
     uint64_t part_id, hi;
     char last_svc[64];
 };
@@ -75,6 +76,7 @@ static int on_epoch(void *ctx, const struct catalog_epoch *x, struct err *err)
 
     (void)err;
     s->epoch++;
+    s->dict_id += x->dict_id;
     add(s, (uint64_t[]){x->id, (uint64_t)x->t0.v, x->state}, 24);
     return 0;
 }
@@ -150,7 +152,7 @@ static int commit_sample(struct catalog *c, struct err *err)
     const struct catalog_ptype ptype = {PTYPE_IMPORTED_FIRST, STR("custom"), STR("w"), KIND_LEVEL};
     const struct catalog_labelset set[2] = {{1, 2, labels}, {2, 1, labels}};
     const struct catalog_series series = {1, PTYPE_CPU, 1, 1, false};
-    const struct catalog_epoch epoch = {12, {T0}, CATALOG_EPOCH_CURRENT};
+    const struct catalog_epoch epoch = {.id = 12, .t0 = {T0}, .state = CATALOG_EPOCH_CURRENT};
     const struct part_info part[2] = {
         {.id = 1,
          .uuid = {1},
@@ -171,7 +173,7 @@ static int commit_sample(struct catalog *c, struct err *err)
     const struct catalog_sender sender = {
         .agent = {1}, .boot = {2}, .hi = 2000, .last = {T0}, .n_seen = 3, .seen = numbers};
     const struct catalog_damage damage = {{T0}, 1, PTYPE_CPU, 1, {{T0}, {T0 + 1}}, 77, STR("cols")};
-    const struct catalog_state state = {5, 6, 7, 8, {9}, 10, 11};
+    const struct catalog_state state = {5, 6, 7, 8, {9}, 10, 11, 0};
     const struct catalog_change ch = {.n_svc = 2,
                                       .svc = svc,
                                       .n_ptype = 1,
@@ -213,6 +215,8 @@ static void check_sample(const struct seen *s, const struct catalog_state *state
 static void test_round_trip(void **state)
 {
     struct catalog_state st = {};
+    const struct catalog_epoch closed = {
+        .id = 11, .t0 = {T0 - 1}, .state = CATALOG_EPOCH_CLOSED, .dict_id = UINT64_MAX};
     struct catalog *c = NULL;
     struct seen a, b;
     struct err err = {};
@@ -228,6 +232,13 @@ static void test_round_trip(void **state)
     assert_ok(load(c, &a, &st, &err), &err);
     check_sample(&a, &st);
     assert_true(st.dict_id == 10 && st.dict_n == 11);
+    st.store = 12;
+    assert_ok(catalog_commit(
+                  c, &(struct catalog_change){.n_epoch = 1, .epoch = &closed, .state = &st}, &err),
+              &err);
+    assert_ok(load(c, &a, &st, &err), &err);
+    assert_int_equal(a.epoch, 2);
+    assert_true(a.dict_id == UINT64_MAX && st.store == 12);
     c = catalog_close(c);
     assert_ok(catalog_open(dir, NULL, NOW, &c, &err), &err);
     assert_ok(load(c, &b, &st, &err), &err);

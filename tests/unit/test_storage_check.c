@@ -76,7 +76,7 @@ static void make_catalog(struct here *h)
     const struct names *n = &h->nm.n;
     const struct catalog_svc svc[2] = {{1, STR("api")}, {2, STR("web")}};
     const struct catalog_ptype ptype = {h->nm.custom, STR("custom"), STR("widgets"), KIND_SUM};
-    const struct catalog_epoch epoch = {12, {T0}, CATALOG_EPOCH_CURRENT};
+    const struct catalog_epoch epoch = {.id = 12, .t0 = {T0}, .state = CATALOG_EPOCH_CURRENT};
     const struct catalog_state state = {.sealed_lsn = 4711, .next_part = 2};
     struct catalog_labelset set[3];
     struct catalog_series series[3];

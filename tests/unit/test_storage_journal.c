@@ -40,6 +40,7 @@ static const struct batch_limits limits = {.age_ns = 1,
                                            .attributes = 11,
                                            .series_per_service = 12,
                                            .series = 13};
+static const struct journal_new seven = {.number = 7, .store = 77, .limits = &limits};
 
 static struct journal_row row_of(uint64_t lsn)
 {
@@ -101,7 +102,7 @@ static void test_round_trip(void **state)
 
     (void)state;
     here_init(&h, 7);
-    assert_ok(journal_create(h.dir, h.fd, 7, &limits, NULL, &j, &err), &err);
+    assert_ok(journal_create(h.dir, h.fd, &seven, &j, &err), &err);
     assert_ok(journal_info(h.path, 7, &info, &err), &err);
     assert_false(info.used);
     write_rows(j, 100, 10, 42);
@@ -115,6 +116,7 @@ static void test_round_trip(void **state)
     assert_int_equal(info.first_lsn, 100);
     assert_int_equal(info.after_lsn, 42);
     assert_memory_equal(&info.limits, &limits, sizeof limits);
+    assert_int_equal(info.store, 77);
     assert_ok(journal_read(h.path, 7, on_row, &s, &err), &err);
     assert_int_equal(s.n, 10);
     assert_int_equal(s.bad, 0);
@@ -150,7 +152,7 @@ static void test_format(void **state)
 
     (void)state;
     here_init(&h, 7);
-    assert_ok(journal_create(h.dir, h.fd, 7, &limits, NULL, &j, &err), &err);
+    assert_ok(journal_create(h.dir, h.fd, &seven, &j, &err), &err);
     write_rows(j, 1, 2, 0);
     j = journal_close(j);
     assert_int_equal(sqlite3_open(h.path, &db), SQLITE_OK);
@@ -199,7 +201,7 @@ static void test_bad_rows(void **state)
         struct err err = {};
 
         here_init(&h, 7);
-        assert_ok(journal_create(h.dir, h.fd, 7, &limits, NULL, &j, &err), &err);
+        assert_ok(journal_create(h.dir, h.fd, &seven, &j, &err), &err);
         write_rows(j, 1, 4, 0);
         j = journal_close(j);
         sql(h.path, change[i]);
@@ -238,7 +240,7 @@ static void test_bad_files(void **state)
         struct err err = {}, why = {};
 
         here_init(&h, 7);
-        assert_ok(journal_create(h.dir, h.fd, 7, &limits, NULL, &j, &err), &err);
+        assert_ok(journal_create(h.dir, h.fd, &seven, &j, &err), &err);
         write_rows(j, 1, 4, 0);
         j = journal_close(j);
         sql(h.path, all[i].change);
@@ -285,7 +287,7 @@ static void test_golden(void **state)
     if (update) {
         char wal[128];
 
-        assert_ok(journal_create(h.dir, h.fd, 7, &limits, NULL, &j, &err), &err);
+        assert_ok(journal_create(h.dir, h.fd, &seven, &j, &err), &err);
         write_rows(j, 1, 4, 0);
         j = journal_close(j);
         (void)snprintf(wal, sizeof wal, "%s-wal", h.path);
@@ -316,7 +318,7 @@ static void test_nowhere(void **state)
     (void)state;
     here_init(&h, 7);
     assert_int_equal(journal_info("/nonexistent/7.db", 7, &info, &err), -EIO);
-    assert_true(journal_create("/nonexistent", h.fd, 7, &limits, NULL, &j, NULL) < 0);
+    assert_true(journal_create("/nonexistent", h.fd, &seven, &j, NULL) < 0);
     assert_null(j);
     assert_null(journal_close(NULL));
     here_deinit(&h);

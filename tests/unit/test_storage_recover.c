@@ -301,6 +301,80 @@ static void test_swapped_wal(void **state)
     fixture_deinit(&f);
 }
 
+static void take_file(const struct fixture *from, const struct fixture *to, const char *name)
+{
+    char a[128], b[128];
+
+    path_of(from, name, a);
+    path_of(to, name, b);
+    assert_int_equal(rename(a, b), 0);
+}
+
+struct found {
+    const char *file;
+    uint32_t n;
+};
+
+static bool on_finding(void *ctx, const struct store_finding *x)
+{
+    struct found *s = ctx;
+
+    s->n += str_eq(x->file, str_c(s->file));
+    return true;
+}
+
+/* What `strata check` finds in that file. */
+static uint32_t damage_of(const struct fixture *f, const char *file)
+{
+    struct found s = {.file = file};
+    const struct store_check_conf conf = {
+        .dir = f->dir, .depth = STORE_CHECK_FULL, .finding = on_finding, .ctx = &s};
+    struct store_checked out;
+    struct err err = {};
+
+    if (store_check(&conf, &out, &err) < 0)
+        fail_msg("store_check: %s", err.msg);
+    return s.n;
+}
+
+/* A journal of another store, put into the folder: whole, and nothing of ours. It is set aside, not
+ * replayed, by the catalog's word or, where that is new, by that of most files; `strata check`
+ * names it before. Nothing counts as lost. */
+static void test_foreign_journal(void **state)
+{
+    for (int without_catalog = 0; without_catalog < 2; without_catalog++) {
+        struct fixture f, other;
+        struct err err = {};
+        char path[128];
+
+        (void)state;
+        fill(&f, 20, 5);
+        store_tuning.rotate_bytes = 40;
+        fixture_init(&other);
+        fixture_open(&other, 0);
+        for (uint64_t i = 1001; i <= 1060; i++)
+            assert_ok(fixture_append(&other, i, false, &err), &err);
+        other.s = store_close(other.s);
+        take_file(&other, &f, "journal/9.db");
+        take_file(&other, &f, "journal/9.db-wal");
+        fixture_deinit(&other);
+        assert_int_equal(damage_of(&f, "journal/9.db"), 1);
+        for (size_t i = 0; without_catalog && i < 2; i++) {
+            path_of(&f, i ? "catalog.db-wal" : "catalog.db", path);
+            assert_true(unlink(path) == 0 || (i == 1 && errno == ENOENT));
+        }
+        fixture_open(&f, STORE_PARTIAL);
+        assert_int_equal(lost(&f), 0);
+        check_equal(&f);
+        assert_int_equal(files_in(&f, "quarantine", "journal-9.db."), 1);
+        assert_int_equal(files_in(&f, "quarantine", "journal-9.db-wal."), 1);
+        assert_int_equal(resend(&f, 20), 0);
+        fixture_reopen(&f, 0);
+        check_equal(&f);
+        fixture_deinit(&f);
+    }
+}
+
 /* A byte anywhere: healthy or told, never another number, and a resend mends it. */
 static void test_flips(void **state)
 {
@@ -602,21 +676,14 @@ static void test_limits_of_the_day(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_files),
-        cmocka_unit_test(test_newer_format),
-        cmocka_unit_test(test_bad_row),
-        cmocka_unit_test(test_no_decode),
-        cmocka_unit_test(test_garbage_file),
-        cmocka_unit_test(test_deleted_wal),
-        cmocka_unit_test(test_swapped_wal),
-        cmocka_unit_test(test_not_acknowledged),
-        cmocka_unit_test(test_flips),
-        cmocka_unit_test(test_end_of_last_file),
-        cmocka_unit_test(test_cut_off_wal),
-        cmocka_unit_test(test_empty_database),
-        cmocka_unit_test(test_removed_while_open),
-        cmocka_unit_test(test_lost_definition),
-        cmocka_unit_test(test_limits_of_the_day),
+        cmocka_unit_test(test_many_files),       cmocka_unit_test(test_newer_format),
+        cmocka_unit_test(test_bad_row),          cmocka_unit_test(test_no_decode),
+        cmocka_unit_test(test_garbage_file),     cmocka_unit_test(test_deleted_wal),
+        cmocka_unit_test(test_swapped_wal),      cmocka_unit_test(test_foreign_journal),
+        cmocka_unit_test(test_not_acknowledged), cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_end_of_last_file), cmocka_unit_test(test_cut_off_wal),
+        cmocka_unit_test(test_empty_database),   cmocka_unit_test(test_removed_while_open),
+        cmocka_unit_test(test_lost_definition),  cmocka_unit_test(test_limits_of_the_day),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -378,6 +378,49 @@ static uint32_t expire(struct fixture *f, uint32_t epoch)
     return n;
 }
 
+/* The dictionary of a closed epoch is the file that the catalog says: that of another store, put in
+ * its place, would give other names to what the parts hold. It is refused, and named by a check. */
+static void test_swapped_dict(void **state)
+{
+    struct fixture f, other;
+    struct err err = {};
+    struct epoch *e;
+    char own[128], kept[128], theirs[128], *want;
+
+    (void)state;
+    store_tuning.epoch_ns = 1;
+    begin(&other);
+    fill(&other, 100, 3);
+    seal_now(&other);
+    fill(&other, 103, 3);
+    seal_now(&other);
+    other.s = store_close(other.s);
+    begin(&f);
+    fill(&f, 1, 6);
+    seal_now(&f);
+    fill(&f, 7, 6);
+    seal_now(&f);
+    want = dump_store(&f);
+    f.s = store_close(f.s);
+    (void)snprintf(own, sizeof own, "%s/dict/1.db", f.dir);
+    (void)snprintf(kept, sizeof kept, "%s/dict/kept", f.dir);
+    (void)snprintf(theirs, sizeof theirs, "%s/dict/1.db", other.dir);
+    assert_true(rename(own, kept) == 0 && rename(theirs, own) == 0);
+    fixture_open(&f, 0);
+    assert_null(epoch_get(f.s, 1, &err));
+    assert_int_equal(err.code, -ESTALE);
+    assert_int_equal(rename(kept, own), 0);
+    fixture_reopen(&f, 0);
+    e = epoch_get(f.s, 1, &err);
+    assert_non_null(e);
+    epoch_unref(e);
+    assert_same(want, dump_store(&f), "with its own again");
+    free(want);
+    store_tuning.epoch_ns = 0;
+    fixture_deinit(&f);
+    fixture_deinit(&other);
+}
+
 /* The file of an epoch goes after its last part. */
 static void test_old_epochs(void **state)
 {
@@ -417,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_compactor),
         cmocka_unit_test(test_readers),
         cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_swapped_dict),
         cmocka_unit_test(test_old_epochs),
     };
 

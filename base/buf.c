@@ -113,26 +113,54 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     b->n += (size_t)n;
 }
 
-void buf_u64(struct buf *b, uint64_t v)
+size_t buf_digits(char *p, uint64_t v)
 {
     static const char pair[] = "00010203040506070809101112131415161718192021222324"
                                "25262728293031323334353637383940414243444546474849"
                                "50515253545556575859606162636465666768697071727374"
                                "75767778798081828384858687888990919293949596979899";
-    char digits[20];
-    size_t at = sizeof digits;
+    static const uint64_t pow10[] = {0,
+                                     10,
+                                     100,
+                                     1000,
+                                     10000,
+                                     100000,
+                                     1000000,
+                                     10000000,
+                                     100000000,
+                                     1000000000,
+                                     10000000000,
+                                     100000000000,
+                                     1000000000000,
+                                     10000000000000,
+                                     100000000000000,
+                                     1000000000000000,
+                                     10000000000000000,
+                                     100000000000000000,
+                                     1000000000000000000,
+                                     10000000000000000000u};
+    size_t n, at;
 
-    for (; v >= 100; v /= 100) {
-        at -= 2;
-        memcpy(digits + at, pair + 2 * (v % 100), 2);
+    if (v < 10) { /* most are */
+        *p = (char)('0' + v);
+        return 1;
     }
-    if (v >= 10) {
-        at -= 2;
-        memcpy(digits + at, pair + 2 * v, 2);
-    } else {
-        digits[--at] = (char)('0' + v);
-    }
-    buf_add(b, digits + at, sizeof digits - at);
+    n = (64 - (size_t)__builtin_clzll(v)) * 1233 >> 12; /* log10(2) is 1233 / 4096 or so */
+    n += v >= pow10[n];
+    for (at = n; v >= 100; v /= 100)
+        memcpy(p + (at -= 2), pair + 2 * (v % 100), 2);
+    if (v >= 10)
+        memcpy(p, pair + 2 * v, 2);
+    else
+        *p = (char)('0' + v);
+    return n;
+}
+
+void buf_u64(struct buf *b, uint64_t v)
+{
+    char digits[BUF_DIGITS];
+
+    buf_add(b, digits, buf_digits(digits, v));
 }
 
 void buf_i64(struct buf *b, int64_t v)

@@ -39,6 +39,10 @@ void buf_le16(struct buf *b, uint16_t v);
 void buf_le32(struct buf *b, uint32_t v);
 void buf_le64(struct buf *b, uint64_t v);
 
+/* Decimal digits at p, which has room for BUF_DIGITS; how many. */
+#define BUF_DIGITS 20
+size_t buf_digits(char *p, uint64_t v);
+
 /* Room for n more bytes that the caller writes itself, then buf_commit(); NULL if it fails. */
 char *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);

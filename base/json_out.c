@@ -93,6 +93,28 @@ static bool is_plain(unsigned char c)
     return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != '<';
 }
 
+/* How many bytes from at on are plain, eight at a time; the rest is for the caller to see. */
+static size_t plain_run(struct str s, size_t at)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+    size_t from = at;
+
+    for (; s.n - at >= 8; at += 8) {
+        uint64_t x, quote, slash, less;
+
+        memcpy(&x, s.p + at, 8);
+        quote = x ^ ones * '"';
+        slash = x ^ ones * '\\';
+        less = x ^ ones * '<';
+        /* a byte that is 0, or below ' ', borrows; one of 0x7f or more has its high bit then */
+        if ((((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((less - ones) & ~less) |
+             (x - ones * ' ') | (x + ones) | x) &
+            high)
+            break;
+    }
+    return at - from;
+}
+
 static void put_special(struct json_out *j, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
@@ -140,7 +162,8 @@ static void put_string(struct json_out *j, struct str s)
         size_t n;
 
         if (is_plain(c)) {
-            at++;
+            n = plain_run(s, at);
+            at += n ? n : 1;
             continue;
         }
         n = str_utf8_next(str_from(s, at));
@@ -217,24 +240,6 @@ static char *quick(struct json_out *j)
     return p;
 }
 
-/* Decimal digits at p; how many. */
-static unsigned digits_at(char *p, uint64_t v)
-{
-    char digits[20];
-    size_t at = sizeof digits;
-
-    if (v < 10) { /* most are */
-        *p = (char)('0' + v);
-        return 1;
-    }
-    do {
-        digits[--at] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v > 0);
-    memcpy(p, digits + at, sizeof digits - at);
-    return (unsigned)(sizeof digits - at);
-}
-
 void json_null_value(struct json_out *j)
 {
     before_value(j);
@@ -262,11 +267,66 @@ void json_u64(struct json_out *j, uint64_t v)
     char *p = quick(j);
 
     if (p) {
-        j->b->n += digits_at(p, v);
+        j->b->n += buf_digits(p, v);
         return;
     }
     before_value(j);
     buf_u64(j->b, v);
+}
+
+/*
+ * Members of an array, many at once: room for a comma, a sign and the digits of each, then no
+ * question more. False where the buffer may hold the numbers, but not so much room.
+ */
+#define AT_ONCE 256u
+#define NUMBER  (BUF_DIGITS + 2u)
+
+static char *members(struct json_out *j)
+{
+    struct buf *b = j->b;
+
+    assert(j->depth > 0 && !j->after_key && !(j->is_object & level_bit(j)));
+    if (b->failed || b->cap - b->n < (size_t)AT_ONCE * NUMBER)
+        return NULL;
+    return buf_reserve(b, (size_t)AT_ONCE * NUMBER);
+}
+
+static char *member(struct json_out *j, char *p, uint64_t v, bool negative)
+{
+    *p = ',';
+    p += (j->has_member & level_bit(j)) != 0;
+    j->has_member |= level_bit(j);
+    *p = '-';
+    p += negative;
+    return p + buf_digits(p, v);
+}
+
+#define MEMBERS(j, v, n, value, negative, one)                                                     \
+    for (size_t from = 0; from < (n); from += AT_ONCE) {                                           \
+        size_t end = (n)-from < AT_ONCE ? (n) : from + AT_ONCE;                                    \
+        char *start = members(j), *p = start;                                                      \
+                                                                                                   \
+        for (size_t i = from; p && i < end; i++)                                                   \
+            p = member(j, p, value, negative);                                                     \
+        for (size_t i = from; !p && i < end; i++)                                                  \
+            one(j, (v)[i]);                                                                        \
+        if (p)                                                                                     \
+            buf_commit((j)->b, (size_t)(p - start));                                               \
+    }
+
+void json_u32s(struct json_out *j, const uint32_t *v, size_t n)
+{
+    MEMBERS(j, v, n, v[i], false, json_u64)
+}
+
+void json_u64s(struct json_out *j, const uint64_t *v, size_t n)
+{
+    MEMBERS(j, v, n, v[i], false, json_u64)
+}
+
+void json_i32s(struct json_out *j, const int32_t *v, size_t n)
+{
+    MEMBERS(j, v, n, v[i] < 0 ? -(uint64_t)v[i] : (uint64_t)v[i], v[i] < 0, json_i64)
 }
 
 /*

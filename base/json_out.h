@@ -39,6 +39,10 @@ void json_null_value(struct json_out *j);
 void json_bool(struct json_out *j, bool v);
 void json_i64(struct json_out *j, int64_t v);
 void json_u64(struct json_out *j, uint64_t v);
+/* Members of the array that is open. */
+void json_u32s(struct json_out *j, const uint32_t *v, size_t n);
+void json_u64s(struct json_out *j, const uint64_t *v, size_t n);
+void json_i32s(struct json_out *j, const int32_t *v, size_t n);
 void json_double(struct json_out *j, double v);
 void json_str(struct json_out *j, struct str s);
 void json_cstr(struct json_out *j, const char *s);

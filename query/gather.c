@@ -217,8 +217,11 @@ static void share_add(const struct query_gather *g, struct query_acc *a,
 /* Entries in place of columns that are mostly empty. 1, 0: it needs columns, or -ENOMEM. */
 static int share_list(struct query_gather *g, struct query_acc *a, const struct store_share *s)
 {
+    uint64_t most = 0, count = 0;
+    const uint32_t *fnode, *node;
     struct query_entry *p;
-    uint64_t most = 0;
+    unit_i128 sum = 0;
+    int64_t signs = 0;
 
     if (s->n == 0)
         return 1;
@@ -236,12 +239,17 @@ static int share_list(struct query_gather *g, struct query_acc *a, const struct 
     a->entry = p;
     a->var_missing = true;
     p += a->n_entry;
+    fnode = a->fnode;
+    node = s->node;
     for (uint32_t i = 0; i < s->n; i++) {
-        p[i] = (struct query_entry){a->fnode[s->node[i]], (uint32_t)s->count[i], s->sum.v[i]};
-        a->entry_sum += p[i].sum;
-        a->entry_count += p[i].count;
-        a->below_zero |= p[i].sum < 0;
+        p[i] = (struct query_entry){fnode[node[i]], (uint32_t)s->count[i], s->sum.v[i]};
+        sum += p[i].sum;
+        count += p[i].count;
+        signs |= p[i].sum;
     }
+    a->entry_sum += sum;
+    a->entry_count += count;
+    a->below_zero |= signs < 0;
     a->n_entry += s->n;
     return 1;
 }
@@ -637,7 +645,7 @@ static int gather(struct query *q, int64_t bucket_ns, bool listed, struct query_
     return 0;
 }
 
-/* Does a name that occurs have a shorter one? If none has, short names are the names. */
+/* Does a name that occurs have a shorter one? */
 static int any_template(struct query *q, bool *ret, struct query_err *e)
 {
     const struct query_gather *g = q->gather;
@@ -663,7 +671,7 @@ static int any_template(struct query *q, bool *ret, struct query_err *e)
 static int gather_stacks(struct query *q, bool listed, struct query_err *e)
 {
     TRY(gather(q, 0, listed, e));
-    return q->short_names ? any_template(q, &q->short_names, e) : 0;
+    return q->short_names ? any_template(q, &q->gather->shortens, e) : 0;
 }
 
 int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)

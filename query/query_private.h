@@ -175,7 +175,7 @@ struct query {
         n_window; /* with a step asked for at least 1: nothing is taken by a window of nobody */
     const struct store_window *window;
     struct query_filters filters;
-    bool short_names;         /* false also where no name that was gathered has a shorter one */
+    bool short_names;         /* asked for; whether there are any: query_gather.shortens */
     enum query_detail detail; /* of the answer being made */
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
@@ -302,6 +302,7 @@ struct query_gather {
     struct query *q;
     uint32_t n_bucket; /* 0: by function node */
     bool listed;       /* entries are enough, while they can hold it: see query_gather_columns() */
+    bool shortens;     /* short names are asked for, and some name has a shorter one */
     uint32_t n_worker;
     struct query_gather_worker *worker;
     atomic_ullong used; /* bytes */
@@ -439,7 +440,7 @@ uint64_t query_func_key(const struct query_func *f);
 struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
 
 /* For shown.c: a group's node; the numbers of functions by their ids in an epoch, remembered in ids
- * or several at once; room; a child that is known to be new. */
+ * or several at once; room for nodes, for n more functions; a child that is known to be new. */
 [[nodiscard]] int query_tree_group(struct query *q, struct query_tree *t, uint32_t group,
                                    uint32_t *ret, struct query_err *e);
 [[nodiscard]] int query_tree_ids(struct query *q, struct query_tree *t, uint32_t epoch, uint32_t n,
@@ -453,6 +454,8 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
                                    struct query_err *e);
 [[nodiscard]] int query_tree_room(struct query *q, struct query_tree *t, uint32_t cap,
                                   struct query_err *e);
+[[nodiscard]] int query_tree_func_room(struct query *q, struct query_tree *t, uint32_t n,
+                                       struct query_err *e);
 [[nodiscard]] int query_tree_add(struct query *q, struct query_tree *t, uint32_t parent,
                                  uint32_t func, uint32_t *ret, struct query_err *e);
 

@@ -58,7 +58,7 @@ static int to_func(struct reshape *rs, uint32_t f, uint32_t *ret, struct query_e
     struct query_func fn = rs->from->fn[f];
 
     if (rs->func[f] == 0) {
-        if (rs->q->short_names)
+        if (rs->q->gather->shortens)
             TRY(query_short_func(rs->q, &rs->from->fn[f], &fn, e));
         TRY(query_tree_func(rs->q, rs->to, &fn, &rs->func[f], e));
         rs->to->fn_flag[rs->func[f]] |= QUERY_FN_FRAME;
@@ -293,7 +293,7 @@ int query_shape(struct query *q, bool invert, struct query_shape *ret, struct qu
     ret->t = &ret->all;
     TRY(query_tree_union(q, &ret->all, e));
     TRY(filter(q, ret, e));
-    if (q->filters.n == 0 && !q->short_names && !invert)
+    if (q->filters.n == 0 && !q->gather->shortens && !invert)
         return 0;
     return reshape(q, invert, ret, e);
 }

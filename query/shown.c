@@ -18,13 +18,13 @@
  * trie may reach the floor in the sum, and since hidden nodes are counted as the union has them.
  */
 
-#define NODE_BITS 24 /* of slim.low */
+#define NODE_BITS 28 /* of slim.low */
 #define NODES_MAX ((uint32_t)1 << NODE_BITS)
 #define COUNT_MAX ((uint64_t)1 << (64 - NODE_BITS))
 
 /* A node and all below it, in 16 bytes: one line of cache holds a node, its parent and two more. */
 struct slim {
-    int64_t sum;
+    int64_t sum;  /* not negative; once it is shown -1 - its number in the tree */
     uint64_t low; /* observations << NODE_BITS | nodes, itself included */
 };
 
@@ -47,8 +47,6 @@ struct shown {
 
     struct slim *sum; /* of one layer or trie at a time */
     uint32_t *pick;   /* what is shown of a layer, falling */
-    uint32_t *at;     /* node -> of the tree; where bit is set */
-    uint64_t *bit;    /* shown */
     uint32_t room;
     bool clean; /* sum is all 0 */
 
@@ -68,18 +66,19 @@ static bool asks_for_it(const struct query *q, const struct query_shown_ask *ask
            q->detail == QUERY_OF_FUNCTIONS && q->head.agg == QUERY_SUM;
 }
 
-/* Sums and counts that fit, and no weight below 0: then what is below the floor has only such below
- * it. */
+/* Sums, counts and nodes that fit, and no weight below 0: then what is below the floor has only
+ * such below it. */
 static bool data_fit(const struct query_gather *g)
 {
+    uint64_t count = 0, nodes = 0;
     unit_i128 sum = 0;
-    uint64_t count = 0;
 
     for (uint32_t i = 0; i < g->n_acc; i++) {
         const struct query_acc *a = g->acc[i];
 
         sum += a->entry_sum;
-        if (a->n >= NODES_MAX || a->below_zero || sum > INT64_MAX ||
+        nodes += a->n; /* a layer of several tries has no more */
+        if (nodes >= NODES_MAX || a->below_zero || sum > INT64_MAX ||
             a->entry_count >= COUNT_MAX - count)
             return false;
         count += a->entry_count;
@@ -117,8 +116,6 @@ static int scratch(struct shown *s, uint32_t n, struct query_err *e)
         return 0;
     QUERY_NEW(s->q, &s->sum, n, e);
     QUERY_NEW(s->q, &s->pick, n, e);
-    QUERY_NEW(s->q, &s->at, n, e);
-    QUERY_NEW(s->q, &s->bit, n / 64 + 1, e);
     s->room = n;
     s->clean = true;
     return 0;
@@ -228,7 +225,7 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
         last = s->sum[i].low && t.func[i] > last ? t.func[i] : last;
     if (s->named)
         TRY(query_tree_ids(s->q, s->t, a->trie.epoch, last + 1, &ids, e));
-    map = s->at;
+    map = s->pick;
     map[0] = 0;
     for (uint32_t i = 1; i < a->n; i++) {
         uint32_t p;
@@ -258,8 +255,7 @@ static int merge_layer(struct shown *s, struct layer *l, struct query_tree *sk, 
     TRY(query_tree_init(s->q, sk, 0, 0, e));
     for (uint32_t i = 0; i < l->n_acc; i++)
         TRY(merge_acc(s, sk, &l->acc[i], e));
-    if (sk->n >= NODES_MAX)
-        return query_no_memory(s->q, e);
+    assert(sk->n < NODES_MAX);
     l->n = sk->n;
     l->parent = sk->parent;
     l->func = sk->func;
@@ -326,50 +322,56 @@ static int room_for(struct shown *s, uint32_t n, struct query_err *e)
     return 0;
 }
 
-/* Functions that were met for the first time get their numbers in the tree. */
-static int name_some(struct shown *s, uint32_t epoch, const uint32_t *id, uint32_t n,
-                     struct query_err *e)
-{
-    uint32_t func[QUERY_FUNCS_MAX] = {};
-
-    TRY(query_tree_funcs(s->q, s->t, epoch, n, id, func, e));
-    for (uint32_t i = 0; i < n; i++)
-        (void)map_put(&s->func, (uint64_t)epoch << 32 | id[i], func[i]); /* is there */
-    return 0;
-}
+#define PENDING (UINT64_C(1) << 32) /* | place in the batch: a function that is being named */
 
 /* The functions of n picked nodes, the last first, as they are placed: func[] of each. */
 static int name_picked(struct shown *s, const struct layer *l, const uint32_t *pick, uint32_t n,
                        uint32_t *func, struct query_err *e)
 {
-    uint32_t epoch = l->acc[0]->trie.epoch, id[QUERY_FUNCS_MAX], n_id = 0;
-    uint64_t *slot, have = 0;
+    uint32_t epoch = l->acc[0]->trie.epoch, id[QUERY_FUNCS_MAX], new[QUERY_FUNCS_MAX], n_new = 0;
+    uint64_t *slot, *slots[QUERY_FUNCS_MAX], known[QUERY_FUNCS_MAX];
 
     assert(n <= QUERY_FUNCS_MAX);
+    if (!map_reserve(&s->func, s->func.n + n)) /* slots stay where they are */
+        return query_no_memory(s->q, e);
     for (uint32_t k = n; k-- > 0;) {
         switch (map_at(&s->func, (uint64_t)epoch << 32 | l->func[pick[k]], &slot)) {
         case MAP_FULL:
             return query_no_memory(s->q, e);
         case MAP_ADDED:
-            id[n_id++] = l->func[pick[k]];
+            *slot = PENDING | n_new;
+            slots[n_new] = slot;
+            id[n_new++] = l->func[pick[k]];
             break;
         case MAP_FOUND:
             break;
         }
+        known[k] = *slot;
     }
-    if (n_id)
-        TRY(name_some(s, epoch, id, n_id, e));
-    for (uint32_t k = 0; k < n; k++) {
-        (void)map_get(&s->func, (uint64_t)epoch << 32 | l->func[pick[k]], &have);
-        func[k] = (uint32_t)have;
-    }
+    if (n_new)
+        TRY(query_tree_funcs(s->q, s->t, epoch, n_new, id, new, e));
+    for (uint32_t i = 0; i < n_new; i++)
+        *slots[i] = new[i];
+    for (uint32_t k = 0; k < n; k++)
+        func[k] = known[k] & PENDING ? new[(uint32_t)known[k]] : (uint32_t)known[k];
     return 0;
+}
+
+static void set_place(struct slim *v, uint32_t k)
+{
+    v->sum = -1 - (int64_t)k;
+}
+
+/* Of what is shown. */
+static uint32_t place_of(const struct slim *v)
+{
+    return (uint32_t)(-1 - v->sum);
 }
 
 static int place_one(struct shown *s, const struct layer *l, uint32_t i, uint32_t func,
                      struct query_err *e)
 {
-    uint32_t p = l->parent[i] ? s->at[l->parent[i]] : l->top, k = 0;
+    uint32_t p = place_of(&s->sum[l->parent[i]]), k = 0;
     uint32_t nodes = (uint32_t)s->sum[i].low & (NODES_MAX - 1);
 
     TRY(query_tree_add(s->q, s->t, p, func, &k, e));
@@ -380,8 +382,7 @@ static int place_one(struct shown *s, const struct layer *l, uint32_t i, uint32_
     s->samples[k] = s->sum[i].low >> NODE_BITS;
     s->cut[k] = nodes - 1;
     s->cut[p] -= nodes;
-    s->at[i] = k;
-    query_bit_set(s->bit, i);
+    set_place(&s->sum[i], k);
     return 0;
 }
 
@@ -409,19 +410,21 @@ static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, 
     struct query_weigh *w = &s->t->w[0];
 
     TRY(room_for(s, picked, e));
+    if (!l->named) /* a function is called from two places, if not more */
+        TRY(query_tree_func_room(s->q, s->t, picked / 2, e));
     s->cut[l->top] += (uint32_t)s->sum[0].low & (NODES_MAX - 1);
-    memset(s->bit, 0, (l->n / 64 + 1) * sizeof *s->bit);
-    s->at[0] = l->top;
-    query_bit_set(s->bit, 0);
+    set_place(&s->sum[0], l->top);
     TRY(place_picked(s, l, picked, e));
     for (uint32_t i = 0; i < l->n_acc; i++) {
         const struct query_acc *a = l->acc[i];
 
         for (uint32_t k = 0; k < a->n_entry; k++) {
-            if (!query_bit(s->bit, a->entry[k].node))
+            const struct slim *v = &s->sum[a->entry[k].node];
+
+            if (v->sum >= 0)
                 continue;
-            w->self[s->at[a->entry[k].node]] += a->entry[k].sum;
-            w->self_samples[s->at[a->entry[k].node]] += a->entry[k].count;
+            w->self[place_of(v)] += a->entry[k].sum;
+            w->self_samples[place_of(v)] += a->entry[k].count;
         }
     }
     return 0;
@@ -503,12 +506,13 @@ static int find_root(struct shown *s, const struct layer *l, uint64_t top, uint3
 }
 
 /* Down to root and what of the floor is below it: picks, falling. */
-static uint32_t pick_below(struct shown *s, const struct layer *l, uint32_t root)
+static int pick_below(struct shown *s, const struct layer *l, uint32_t root, uint32_t *ret,
+                      struct query_err *e)
 {
-    uint64_t *in = s->bit;
     uint32_t n = 0, k = 0, depth = 0;
+    uint64_t *in;
 
-    memset(in, 0, (l->n / 64 + 1) * sizeof *in);
+    QUERY_NEW(s->q, &in, l->n / 64 + 1, e);
     query_bit_set(in, root);
     for (uint32_t i = root; i; i = l->parent[i])
         depth++;
@@ -527,7 +531,8 @@ static uint32_t pick_below(struct shown *s, const struct layer *l, uint32_t root
         s->pick[k] = s->pick[--end];
         s->pick[end] = swap;
     }
-    return n;
+    *ret = n;
+    return 0;
 }
 
 /* ---- all ---------------------------------------------------------------------------------------
@@ -617,7 +622,7 @@ static int place_all(struct shown *s, struct layer *l, uint32_t n, const uint64_
         if (at) {
             *ret_found = true;
             set_floor(s, s->sum[at].sum);
-            picked = pick_below(s, &l[i], at);
+            r = pick_below(s, &l[i], at, &picked, e);
         } else if (look || !is_below(s->t, l[i].top, root)) {
             picked = 0;
         }
@@ -650,7 +655,7 @@ static int shown(struct shown *s, bool *ret_done, struct query_err *e)
     uint64_t *hash;
     uint32_t n = 0;
 
-    s->t->short_names = s->q->short_names;
+    s->t->short_names = s->q->gather->shortens;
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 1, e);
@@ -673,7 +678,7 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     if (!asks_for_it(q, ask) || !data_fit(q->gather))
         return 0;
     /* which of two functions gives a merged one its file depends on the order they are met in */
-    s.named = q->short_names || several_epochs(q->gather);
+    s.named = q->gather->shortens || several_epochs(q->gather);
     if (s.named && q->n_by)
         return 0;
     map_init(&s.func, 0);

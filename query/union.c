@@ -18,14 +18,16 @@
 /* ---- functions ---------------------------------------------------------------------------------
  */
 
-static int grow_funcs(struct query *q, struct query_tree *t, struct query_err *e)
+int query_tree_func_room(struct query *q, struct query_tree *t, uint32_t n, struct query_err *e)
 {
     uint32_t cap = t->cap_func ? t->cap_func * 2 : 256;
     struct query_func *fn;
     uint8_t *flag;
 
-    if (t->n_func < t->cap_func)
+    if (n <= t->cap_func - t->n_func)
         return 0;
+    if (cap - t->n_func < n)
+        cap = t->n_func + n;
     QUERY_NEW(q, &fn, cap, e);
     QUERY_NEW(q, &flag, cap, e);
     if (t->n_func) {
@@ -74,7 +76,7 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
             return 0;
         }
     }
-    TRY(grow_funcs(q, t, e));
+    TRY(query_tree_func_room(q, t, 1, e));
     *slot = t->n_func;
     t->fn[t->n_func] = *f;
     if (!t->stacks) /* else told by the tries */
@@ -323,7 +325,7 @@ int query_tree_init(struct query *q, struct query_tree *t, uint32_t n_side, uint
     map_init(&t->fn_by_key, 0);
     t->n_side = n_side;
     TRY(query_tree_room(q, t, room > 64 ? room : 64, e));
-    TRY(grow_funcs(q, t, e));
+    TRY(query_tree_func_room(q, t, 1, e));
     t->n = t->n_func = 1;
     t->fn[0] = root;
     t->flag[0] = QUERY_NODE_LEVEL;

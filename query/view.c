@@ -27,7 +27,7 @@ struct view {
     uint32_t *depth;
     unit_i128 *child_min;
     uint32_t *dropped; /* children that are not kept */
-    uint32_t n_kept, rows;
+    uint32_t n_view, n_kept, rows;
 };
 
 enum {
@@ -130,6 +130,7 @@ static int open_view(struct view *w, struct query_err *e)
             w->floor = 1;
     }
     w->state[w->root] = IN_VIEW | KEPT;
+    w->n_view = 1;
     for (uint32_t i = w->root; t->cut && i < t->n; i++) {
         if (!t->cut[i])
             continue;
@@ -144,6 +145,7 @@ static int open_view(struct view *w, struct query_err *e)
             continue;
         assert(size[i] <= size[p]);
         w->state[i] |= IN_VIEW;
+        w->n_view++;
         w->depth[i] = w->depth[p] + 1;
         if (!(w->state[p] & HAS_CHILD) || size[i] < w->child_min[p])
             w->child_min[p] = size[i];
@@ -247,7 +249,8 @@ static int trim(struct view *w, struct query_err *e)
     uint32_t rows[BINS] = {}, bin = 1;
     bool limited = false;
 
-    if (w->ask->max_nodes) {
+    /* each node is a row, and has at most one for what it does not show */
+    if (w->ask->max_nodes && (uint64_t)w->n_view * 2 > w->ask->max_nodes) {
         count_rows(w, rows);
         while (bin < BINS - 1 && rows[bin] > w->ask->max_nodes)
             bin++;
@@ -255,7 +258,8 @@ static int trim(struct view *w, struct query_err *e)
         w->rows = rows[bin];
     }
     for (uint32_t i = w->root + 1; i < t->n; i++) {
-        if ((w->state[i] & IN_VIEW) && node_bin(w, i) >= bin)
+        if ((w->state[i] & IN_VIEW) && w->ask->size[i] >= w->floor &&
+            (!limited || node_bin(w, i) >= bin))
             keep(w, i);
     }
     if (!limited)
@@ -293,6 +297,25 @@ static int by_name(const void *va, const void *vb, void *ctx)
     int r = str_cmp(fa->name, fb->name);
 
     return r ? r : (fa->key > fb->key) - (fa->key < fb->key);
+}
+
+/* Most nodes have few. Equal ones keep their order either way. */
+static void sort_children(struct view *w, uint32_t *child, uint32_t n)
+{
+    int (*cmp)(const void *, const void *, void *) =
+        w->ask->order == QUERY_SORT_NAME ? by_name : by_value;
+
+    if (n > 12) {
+        qsort_r(child, n, sizeof *child, cmp, w);
+        return;
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t one = child[i], k = i;
+
+        for (; k > 0 && cmp(&child[k - 1], &one, w) > 0; k--)
+            child[k] = child[k - 1];
+        child[k] = one;
+    }
 }
 
 static int new_columns(struct query *q, uint32_t n, uint32_t n_side, struct query_columns *c,
@@ -334,8 +357,7 @@ static int order_children(struct view *w, uint32_t **ret_first, uint32_t **ret_c
         uint32_t n = first[i + 1] - first[i];
 
         if (n > 1)
-            qsort_r(child + first[i], n, sizeof *child,
-                    w->ask->order == QUERY_SORT_NAME ? by_name : by_value, w);
+            sort_children(w, child + first[i], n);
     }
     *ret_first = first;
     *ret_child = child;

@@ -130,16 +130,14 @@ void api_put_nodes(struct api_call *c, const struct query_flame *f, bool hashes)
     api_put_indices(j, "depth", f->depth, f->n);
     json_key(j, "func");
     json_array_begin(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        json_i64(j, f->node_func[i]);
+    json_i32s(j, f->node_func, f->n);
     json_array_end(j);
     api_put_weights(c, "self", f->self, f->n);
     api_put_weights(c, "total", f->total, f->n);
     api_put_counts(c, "samples", f->samples, f->n);
     json_key(j, "hidden");
     json_array_begin(j);
-    for (uint32_t i = 0; i < f->n; i++)
-        json_u64(j, f->hidden[i]);
+    json_u64s(j, f->hidden, f->n);
     json_array_end(j);
     if (hashes) {
         json_key(j, "hash");

@@ -9,6 +9,7 @@
 /* The parts that several answers have in common. */
 
 #define EXACT_MAX (INT64_C(1) << 53) /* integers up to here are doubles as they are */
+#define AT_ONCE   256u               /* numbers */
 
 /* ---- strings -----------------------------------------------------------------------------------
  */
@@ -104,8 +105,7 @@ void api_put_indices(struct json_out *j, const char *key, const uint32_t *v, uin
 {
     json_key(j, key);
     json_array_begin(j);
-    for (uint32_t i = 0; i < n; i++)
-        json_u64(j, v[i]);
+    json_u32s(j, v, n);
     json_array_end(j);
 }
 
@@ -287,17 +287,36 @@ void api_put_weights(struct api_call *c, const char *key, const unit_i128 *v, ui
 {
     json_key(&c->json, key);
     json_array_begin(&c->json);
-    for (uint32_t i = 0; i < n; i++)
-        api_put_number(c, v[i]);
+    for (uint32_t i = 0, some; i < n; i += some) {
+        uint64_t plain[AT_ONCE];
+        bool all = !c->numbers_as_strings;
+
+        some = n - i < AT_ONCE ? n - i : AT_ONCE;
+        for (uint32_t k = 0; k < some; k++) {
+            plain[k] = (uint64_t)v[i + k];
+            all &= v[i + k] >= 0 && v[i + k] <= EXACT_MAX;
+        }
+        if (all)
+            json_u64s(&c->json, plain, some);
+        for (uint32_t k = 0; !all && k < some; k++)
+            api_put_number(c, v[i + k]);
+    }
     json_array_end(&c->json);
 }
 
 void api_put_counts(struct api_call *c, const char *key, const uint64_t *v, uint32_t n)
 {
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        most = v[i] > most ? v[i] : most;
     json_key(&c->json, key);
     json_array_begin(&c->json);
-    for (uint32_t i = 0; i < n; i++)
-        api_put_samples(c, v[i]);
+    if (most <= EXACT_MAX && !c->numbers_as_strings)
+        json_u64s(&c->json, v, n);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            api_put_samples(c, v[i]);
     json_array_end(&c->json);
 }
 

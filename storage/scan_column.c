@@ -379,6 +379,7 @@ int scan_columns(struct scan_worker *w, const struct scan_block *x)
     struct str bytes;
 
     TRY(scan_reader_open(w, x->it->part));
+    TRY(scan_reader_arrays(w));
     r = w->reader->rows;
     TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
     TRY(summary_open(r->coder, bytes, w->n_node, &p.sum, &w->err));

@@ -36,10 +36,21 @@ static struct scan_reader *reader_new(void)
     if (!r)
         return NULL;
     r->rows = part_rows_new();
+    return r->rows ? r : reader_free(r);
+}
+
+int scan_reader_arrays(struct scan_worker *w)
+{
+    struct scan_reader *r = w->reader;
+
+    if (r->key)
+        return 0;
+    free(r->count); /* of a try that failed */
+    free(r->takes);
     r->count = calloc(RANK_MAX + RANK_SLACK, sizeof *r->count);
     r->takes = calloc(BLOCK_ROWS, sizeof *r->takes);
-    r->key = calloc(BLOCK_ROWS, sizeof *r->key);
-    return r->rows && r->count && r->takes && r->key ? r : reader_free(r);
+    r->key = r->count && r->takes ? calloc(BLOCK_ROWS, sizeof *r->key) : NULL;
+    return r->key ? 0 : no_memory(&w->err);
 }
 
 void scan_reader_free(struct scan_worker *w)
@@ -193,6 +204,25 @@ static int add_summary(struct scan_worker *w, struct scan_cell *c, const struct 
     return 0;
 }
 
+static unit_i128 bound_of(const struct scan_item *it)
+{
+    unit_i128 sum = 0;
+
+    for (uint32_t i = 0; i < it->n_block; i++)
+        sum += scan_block_bound(&it->block[i].m);
+    return sum;
+}
+
+/* Nothing else goes into the trie's one cell: a summary can be handed out as it is. */
+static bool is_alone(const struct scan_worker *w, const struct scan_item *it,
+                     const struct summary *s)
+{
+    const struct scan *sc = w->sc;
+
+    return w->alone && !w->capture && sc->q->n_side == 1 && sc->q->want == STORE_STACKS &&
+           !w->nodes && !s->var && !s->wide && bound_of(it) <= INT64_MAX;
+}
+
 static int read_summary(struct scan_worker *w, const struct scan_block *x)
 {
     struct part_rows *r;
@@ -204,6 +234,14 @@ static int read_summary(struct scan_worker *w, const struct scan_block *x)
     r = w->reader->rows;
     TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
     TRY(summary_open(r->coder, bytes, w->n_node, &s, &w->err));
+    if (x->it->n_block == 1 && is_alone(w, x->it, &s)) {
+        const struct scan_row row = {.series = x->b->m.smin};
+        uint32_t group;
+
+        TRY(scan_group_of(w, &row, &group));
+        return scan_cell_emit_summary(
+            w, &s, group, scan_bucket(w->sc, &w->sc->side[x->side], x->lo), x->b->m.flags);
+    }
     c = scan_block_cell(w, x);
     return c ? add_summary(w, c, &s, x->b->m.flags) : w->err.code;
 }
@@ -282,25 +320,6 @@ static bool all_whole(const struct scan *sc, const uint64_t *nodes, const struct
         ret->flags |= m->flags;
     }
     return scan_group_one(sc, ret->svc, ret->smin, ret->smax);
-}
-
-static unit_i128 bound_of(const struct scan_item *it)
-{
-    unit_i128 sum = 0;
-
-    for (uint32_t i = 0; i < it->n_block; i++)
-        sum += scan_block_bound(&it->block[i].m);
-    return sum;
-}
-
-/* Nothing else goes into the trie's one cell: a summary can be handed out as it is. */
-static bool is_alone(const struct scan_worker *w, const struct scan_item *it,
-                     const struct summary *s)
-{
-    const struct scan *sc = w->sc;
-
-    return w->alone && !w->capture && sc->q->n_side == 1 && sc->q->want == STORE_STACKS &&
-           !w->nodes && !s->var && !s->wide && bound_of(it) <= INT64_MAX;
 }
 
 /* True: added. False: there is none, or it cannot be read (w->err is cleared); or w->err says why

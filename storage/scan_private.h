@@ -293,7 +293,7 @@ struct scan_key {
 /* What a worker needs to read parts. */
 struct scan_reader {
     struct part_rows *rows; /* its handle, coder, block */
-    uint32_t *count;        /* by rank */
+    uint32_t *count;        /* by rank; the first columns that are read make these: a megabyte */
     uint8_t *takes;         /* by key of a slice */
     struct scan_key *key;   /* by key of a slice */
 };
@@ -325,6 +325,8 @@ void scan_part_cost(const struct scan *sc, struct scan_item *it);
                                     const struct part_block *b, int r);
 /* The worker's reader, its handle open for the part. */
 [[nodiscard]] int scan_reader_open(struct scan_worker *w, struct part *part);
+/* And its arrays, for columns. */
+[[nodiscard]] int scan_reader_arrays(struct scan_worker *w);
 void scan_reader_free(struct scan_worker *w);
 [[nodiscard]] int scan_columns(struct scan_worker *w, const struct scan_block *x);
 

@@ -47,6 +47,83 @@ static void structure(void **state)
     buf_deinit(&b);
 }
 
+/* Members many at once are those written one by one: at every number of digits, across the stretch
+ * that is written at once, and in a buffer that has no room to spare. */
+static void many_at_once(void **state)
+{
+    enum {
+        N = 1000
+    };
+    uint64_t v[N], power = 1;
+    uint32_t narrow[N];
+    int32_t whole[N];
+
+    (void)state;
+    for (unsigned i = 0; i < N; i++) {
+        v[i] = power - (i % 3 == 0) + (i % 3 == 2);
+        power = i % 3 < 2 ? power : power > UINT64_MAX / 10 ? 1 : power * 10;
+        narrow[i] = (uint32_t)hash_mix(i) >> i % 32;
+        whole[i] = i % 5 ? (int32_t)narrow[i] : -1;
+    }
+    v[10] = UINT64_MAX;
+    whole[11] = INT32_MIN;
+    for (size_t cap = 0; cap < 60000; cap = cap ? cap * 3 / 2 : 40) {
+        struct buf one, many;
+        struct json_out a, b;
+
+        buf_init(&one, cap);
+        buf_init(&many, cap);
+        json_init(&a, &one);
+        json_init(&b, &many);
+        json_array_begin(&a);
+        json_array_begin(&b);
+        json_u32s(&b, narrow, 0);
+        json_u64s(&b, v, N);
+        json_u32s(&b, narrow, N);
+        json_i32s(&b, whole, N);
+        for (unsigned i = 0; i < N; i++)
+            json_u64(&a, v[i]);
+        for (unsigned i = 0; i < N; i++)
+            json_u64(&a, narrow[i]);
+        for (unsigned i = 0; i < N; i++)
+            json_i64(&a, whole[i]);
+        json_array_end(&a);
+        json_array_end(&b);
+        assert_int_equal(one.failed != 0, many.failed != 0);
+        if (!one.failed)
+            assert_str(buf_view(&many), buf_view(&one));
+        buf_deinit(&one);
+        buf_deinit(&many);
+    }
+}
+
+/* What stands for itself is skipped eight at a time: each byte at each place among plain ones. */
+static void every_byte_anywhere(void **state)
+{
+    (void)state;
+    for (unsigned c = 0; c < 256; c++) {
+        for (unsigned at = 0; at < 19; at++) {
+            char text[19];
+            struct buf whole, parts;
+            struct json_out a, b;
+
+            memset(text, 'x', sizeof text);
+            text[at] = (char)c;
+            buf_init(&whole, 1 << 10);
+            buf_init(&parts, 1 << 10);
+            json_init(&a, &whole);
+            json_str(&a, (struct str){text, sizeof text});
+            json_init(&b, &parts); /* alone it is not among others */
+            json_str(&b, (struct str){text + at, 1});
+            assert_int_equal(a.repaired, b.repaired);
+            assert_int_equal(whole.n, parts.n + sizeof text - 1);
+            assert_memory_equal(whole.p + 1 + at, parts.p + 1, parts.n - 2);
+            buf_deinit(&whole);
+            buf_deinit(&parts);
+        }
+    }
+}
+
 static void deepest(void **state)
 {
     struct buf b;
@@ -223,6 +300,7 @@ static void full_buffer_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_at_once),      cmocka_unit_test(every_byte_anywhere),
         cmocka_unit_test(structure),         cmocka_unit_test(deepest),
         cmocka_unit_test(strings),           cmocka_unit_test(doubles),
         cmocka_unit_test(doubles_read_back), cmocka_unit_test(full_buffer_is_said),

@@ -366,9 +366,10 @@ struct query_top_ask {
 
 struct query_row {
     uint32_t func;
-    unit_i128 self, total; /* total: each sample once, however often it recurs */
-    uint64_t samples;      /* those behind total, or BATCH_UNKNOWN */
-    uint64_t places;       /* paths of the tree at which it stands, outermost ones only */
+    unit_i128 self, total;  /* total: each sample once, however often it recurs */
+    unit_i128 unsymbolised; /* of self, where the leaf's function has no name */
+    uint64_t samples;       /* those behind total, or BATCH_UNKNOWN */
+    uint64_t places;        /* paths of the tree at which it stands, outermost ones only */
 };
 
 struct query_any {

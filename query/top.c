@@ -121,6 +121,8 @@ static void weigh(struct table *tb)
         if (t->flag[i] & QUERY_NODE_LEVEL)
             continue;
         r->self += t->w[0].self[i];
+        if (t->fn_flag[t->func[i]] & FUNC_UNSYMBOLISED)
+            r->unsymbolised += t->w[0].self[i];
         if (tb->again[i])
             continue;
         r->total += t->w[0].total[i];

@@ -75,18 +75,22 @@ static void put_found(struct json_out *j, const struct query_top *t)
     json_object_end(j);
 }
 
-static int put_rows(struct api_call *c, const struct query_top *t, struct query_err *e)
+/* of_files: rows are files or binaries, so that a row may hold functions without a name. */
+static int put_rows(struct api_call *c, const struct query_top *t, bool of_files,
+                    struct query_err *e)
 {
     unit_i128 *self = arena_calloc(&c->arena, t->n, sizeof *self);
     unit_i128 *total = arena_calloc(&c->arena, t->n, sizeof *total);
+    unit_i128 *nameless = arena_calloc(&c->arena, t->n, sizeof *nameless);
     uint64_t *samples = arena_calloc(&c->arena, t->n, sizeof *samples);
     struct json_out *j = &c->json;
 
-    if (!self || !total || !samples)
+    if (!self || !total || !nameless || !samples)
         return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
     for (uint32_t i = 0; i < t->n; i++) {
         self[i] = t->row[i].self;
         total[i] = t->row[i].total;
+        nameless[i] = t->row[i].unsymbolised;
         samples[i] = t->row[i].samples;
     }
     json_key(j, "row");
@@ -98,6 +102,8 @@ static int put_rows(struct api_call *c, const struct query_top *t, struct query_
     json_array_end(j);
     api_put_weights(c, "self", self, t->n);
     api_put_weights(c, "total", total, t->n);
+    if (of_files)
+        api_put_weights(c, "unsymbolised", nameless, t->n);
     api_put_counts(c, "samples", samples, t->n);
     json_key(j, "places");
     json_array_begin(j);
@@ -145,7 +151,8 @@ static void put_groups(struct api_call *c, const struct query_top *t)
 }
 
 /* func holds the page's rows alone, in their order. */
-static int put_page(struct api_call *c, const struct query_top *t, struct query_err *e)
+static int put_page(struct api_call *c, const struct query_top *t, bool of_files,
+                    struct query_err *e)
 {
     struct query_func *fn = arena_calloc(&c->arena, t->n, sizeof *fn);
     struct json_out *j = &c->json;
@@ -159,7 +166,7 @@ static int put_page(struct api_call *c, const struct query_top *t, struct query_
     json_u64(j, t->rows);
     json_key(j, "n");
     json_u64(j, t->n);
-    TRY(put_rows(c, t, e));
+    TRY(put_rows(c, t, of_files, e));
     put_groups(c, t);
     json_key(j, "next");
     if (t->next.n)
@@ -181,7 +188,7 @@ int api_top(struct api_call *c, struct query_err *e)
     api_put_head(c, "top");
     api_put_sums(c, &t.sum);
     put_found(&c->json, &t);
-    TRY(put_page(c, &t, e));
+    TRY(put_page(c, &t, ask.key == QUERY_KEY_FILE || ask.key == QUERY_KEY_BIN, e));
     json_object_end(&c->json);
     return 0;
 }

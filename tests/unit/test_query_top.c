@@ -108,6 +108,29 @@ static void keys(void **state)
     fake_store_free(s);
 }
 
+/* What of a binary has no name: of its own self, by the mark of functions and not by a pattern. */
+static void unsymbolised(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_top_ask a = {.limit = 100, .key = QUERY_KEY_BIN};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main#/bin/x;n:x+0x1f#/bin/x", 100);
+    test_row(s, "n:main#/bin/x;n:0x7f00#/bin/x;n:read#/lib/c.so", 30);
+    test_row(s, "n:main#/bin/x", 40);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    top(q, &a, &t);
+    assert_true(row_of(&t, "x")->self == 140 && row_of(&t, "x")->unsymbolised == 100);
+    assert_true(row_of(&t, "c.so")->self == 30 && row_of(&t, "c.so")->unsymbolised == 0);
+    a.key = QUERY_KEY_FN;
+    top(q, &a, &t);
+    assert_true(row_of(&t, "x+0x1f")->unsymbolised == 100 && row_of(&t, "main")->unsymbolised == 0);
+    query_free(q);
+    fake_store_free(s);
+}
+
 /* Lines and addresses of one function are rows of their own; recursion still counts once. */
 static void lines(void **state)
 {
@@ -304,10 +327,15 @@ static void groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recursion),      cmocka_unit_test(deep_recursion),
-        cmocka_unit_test(keys),           cmocka_unit_test(pages),
-        cmocka_unit_test(patterns),       cmocka_unit_test(same_name_two_files),
-        cmocka_unit_test(groups),         cmocka_unit_test(lines),
+        cmocka_unit_test(recursion),
+        cmocka_unit_test(deep_recursion),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(unsymbolised),
+        cmocka_unit_test(pages),
+        cmocka_unit_test(patterns),
+        cmocka_unit_test(same_name_two_files),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(lines),
         cmocka_unit_test(lines_filtered),
     };
 

@@ -338,13 +338,17 @@ export async function timeseries(params, signal) {
     if (c.length !== 0 && c.length !== n) throw new BadAnswer(`/timeseries ${k} has ${c.length} entries, n is ${n}`);
     return c.length ? c.map(num) : new Array(n).fill(null);
   };
-  /* values add over groups; coverage and losses are of one range: the largest, and an unknown loss stays unknown */
-  const column = (/** @type {string} */ k, add = false) =>
-    all.length
-      ? all
-          .map((s) => columnOf(s, k))
-          .reduce((x, y) => x.map((v, i) => (v === null || y[i] === null ? (k === 'lost' ? null : (v ?? y[i])) : add ? v + y[i] : Math.max(v, y[i]))))
-      : new Array(n).fill(null);
+  /* Over groups: values and samples add; coverage and losses are of one range, so the largest counts. A group
+     without a value was not watched there; one whose samples or loss are not known makes the sum unknown. */
+  const add = (/** @type {(number|null)[]} */ x) => (x.includes(null) ? null : x.reduce((/** @type {number} */ s, v) => s + (v ?? 0), 0));
+  const values = all.map((s) => columnOf(s, 'value'));
+  /** @param {string} k @param {(at: (number|null)[], i: number) => number|null} merge */
+  const column = (k, merge) => {
+    const each = all.map((s) => columnOf(s, k));
+    return Array.from({ length: n }, (_, i) => (each.length ? merge(each.map((c) => c[i] ?? null), i) : null));
+  };
+  const known = (/** @type {(number|null)[]} */ x) => /** @type {number[]} */ (x.filter((v) => v !== null));
+  const watched = (/** @type {(number|null)[]} */ x, /** @type {number} */ i) => x.filter((_, g) => (values[g]?.[i] ?? null) !== null);
   if (n && !(bucketNs > 0)) throw new BadAnswer('/timeseries without a bucket');
   return {
     type: typeOf(a?.type),
@@ -353,10 +357,10 @@ export async function timeseries(params, signal) {
     bucket: bucketNs / 1e6,
     n,
     total: num(a?.total) ?? num(all[0]?.total),
-    value: column('value', true),
-    samples: column('samples', true),
-    coveredNs: column('covered').map((c) => (c === null ? null : c * scale)),
-    lost: column('lost'),
+    value: column('value', (x) => (known(x).length ? add(known(x)) : null)),
+    samples: column('samples', (x, i) => (watched(x, i).length ? add(watched(x, i)) : null)),
+    coveredNs: column('covered', (x) => (known(x).length ? Math.max(...known(x)) * scale : null)),
+    lost: column('lost', (x) => (x.includes(null) || !x.length ? null : Math.max(...known(x)))),
     groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],
     empty: emptyOf(a?.empty),
   };
@@ -406,6 +410,7 @@ export async function top(params, signal) {
       self: num(column('self')[i]) ?? 0,
       total: num(column('total')[i]) ?? 0,
       samples: num(column('samples')[i]),
+      unsymbolised: rows.unsymbolised ? num(column('unsymbolised')[i]) : null,
       places: num(column('places')[i]),
     })),
   };

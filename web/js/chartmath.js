@@ -17,8 +17,8 @@ export function plotted(s) {
   });
   /* of what was due in the bucket, how much was lost; null: lost, and nobody knows how much */
   const lost = s.value.map((v, i) => {
-    const l = s.lost[i] ?? 0;
-    return l > 0 ? l / (l + (v ?? 0)) : 0;
+    const l = s.lost[i] ?? null;
+    return l === null ? null : l > 0 ? l / (l + (v ?? 0)) : 0;
   });
   return { y, lost };
 }

@@ -57,7 +57,7 @@ export function exploreKeys(act) {
     { keys: ['5'], text: 'compare', run: () => act.set({ view: 'compare' }) },
     { keys: ['w'], text: 'compare: swap A and B', run: act.swap },
     { keys: ['q'], text: 'coverage and loss', run: act.quality },
-    { keys: ['e'], text: 'steps and events', run: act.steps },
+    { keys: ['e'], text: 'steps and events; in compare: step time', run: act.steps },
     { keys: ['t'], text: 'time range', run: act.range },
     { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => act.shift(e.key === '[' ? -0.5 : 0.5, 1) },
     { keys: ['-', '='], text: 'wider, narrower range', run: (e) => act.shift(0, e.key === '-' ? 2 : 0.5) },

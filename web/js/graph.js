@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The flame graph as an element: canvas, scrolling, pointer, zoom with animation, tooltip.
+ * The flame graph as an element: canvases, scrolling, pointer, zoom with animation, tooltip.
  * It holds no state that the URL should hold: it reports (onZoom, onSelect) and is told.
  */
 import { children, selfOf } from './tree.js';
 import { drawList, hit, layout } from './layout.js';
 import { HIDDEN, colours, css, fillsOf, labelsOf, paint, palette } from './paint.js';
+import { createTiles } from './tiles.js';
 import { nothing, render } from '../vendor/lit-html/lit-html.js';
 
 const ROW_PX = 18;
@@ -32,10 +33,9 @@ export function createGraph(on) {
     e.append(...kids);
     return e;
   };
-  const base = /** @type {HTMLCanvasElement} */ (make('canvas', 'graph-base'));
   const over = /** @type {HTMLCanvasElement} */ (make('canvas', 'graph-over'));
-  for (const c of [base, over]) c.setAttribute('aria-hidden', 'true');
-  const pin = make('div', 'graph-pin', base, over);
+  over.setAttribute('aria-hidden', 'true');
+  const pin = make('div', 'graph-pin', over);
   const spacer = make('div', 'graph-spacer');
   const scroller = make('div', 'graph-scroll', pin, spacer);
   scroller.tabIndex = -1;
@@ -43,7 +43,7 @@ export function createGraph(on) {
   tip.hidden = true;
   tip.setAttribute('role', 'presentation');
   const el = make('div', 'graph', scroller, tip);
-  const ctx = /** @type {CanvasRenderingContext2D} */ (base.getContext('2d', { alpha: false }));
+  const tiles = createTiles(spacer, on.up === true);
   const octx = /** @type {CanvasRenderingContext2D} */ (over.getContext('2d'));
 
   /** @type {import('./tree.js').Tree|null} */ let tree = null;
@@ -64,6 +64,7 @@ export function createGraph(on) {
     H = 0,
     lastDraw = 0,
     dirty = false,
+    picture = 1, // number of what is painted: another one and all of it is painted again
     frozen = false,
     marked = false,
     rest = 0;
@@ -83,7 +84,7 @@ export function createGraph(on) {
   };
   /** @type {null | {t0:number, base:number, from:number[], to:number[]}} */ let move = null;
   const reduced = matchMedia('(prefers-reduced-motion: reduce)');
-  const counters = { nodes: 0, decodeMs: 0, draws: 0, rects: 0, fills: 0, visited: 0, layoutMs: 0, paintMs: 0 };
+  const counters = { nodes: 0, decodeMs: 0, draws: 0, tiles: 0, rects: 0, fills: 0, visited: 0, layoutMs: 0, paintMs: 0 };
 
   const end = () => scroller.scrollHeight - scroller.clientHeight;
   /** How far row 0 is scrolled away, CSS pixels; upside down it is counted from the bottom. */
@@ -96,20 +97,13 @@ export function createGraph(on) {
 
   function theme() {
     col = colours(el);
-    pal = palette(ctx, col);
+    pal = palette(octx, col);
     const mono = getComputedStyle(el).getPropertyValue('--mono');
     type.font = `${12 * dpr}px ${mono}`;
-    ctx.font = type.font;
-    type.advance = ctx.measureText('0').width; // monospace: one measurement, the rest is arithmetic
+    octx.font = type.font;
+    type.advance = octx.measureText('0').width; // monospace: one measurement, the rest is arithmetic
     type.dpr = dpr;
-    if (!tree && W) blank();
     invalidate();
-  }
-  /** An opaque canvas that nothing was painted on is black. */
-  function blank() {
-    if (!pal) return;
-    ctx.fillStyle = pal.back;
-    ctx.fillRect(0, 0, W, H);
   }
 
   function resize() {
@@ -120,26 +114,32 @@ export function createGraph(on) {
     if (w === W && hgt === H && d === dpr) return;
     W = w;
     H = hgt;
-    for (const c of [base, over]) {
-      c.width = W;
-      c.height = H; // clears and resets the context
-      c.style.setProperty('width', `${W / d}px`);
-      c.style.setProperty('height', `${H / d}px`);
-    }
+    over.width = W;
+    over.height = H; // clears and resets the context
+    over.style.setProperty('width', `${W / d}px`);
+    over.style.setProperty('height', `${H / d}px`);
     dpr = d;
+    tiles.resize(W, H, rowPx(), d);
     theme();
     size();
   }
-  /** Deepest row below the root, for the scroll height. */
-  function size() {
-    if (!tree) return;
+  /** Row of the deepest frame below the root. */
+  function deepest() {
+    if (!tree || root === 0) return tree?.maxDepth ?? 0;
     let deep = 0;
-    if (root === 0) deep = tree.maxDepth;
-    else for (let i = root; i < tree.end[root]; i++) deep = Math.max(deep, tree.depth[i] - tree.depth[root]);
-    spacer.style.setProperty('height', `${(deep + 2) * ROW_PX}px`);
+    for (let i = root; i < tree.end[root]; i++) deep = Math.max(deep, tree.depth[i] - tree.depth[root]);
+    return deep;
+  }
+  function size() {
+    if (tree) spacer.style.setProperty('height', `${(deepest() + 2) * ROW_PX}px`);
   }
 
+  /** What is painted is not what is to be seen. */
   function invalidate() {
+    picture++;
+    soon();
+  }
+  function soon() {
     if (dirty) return;
     dirty = true;
     requestAnimationFrame(frame);
@@ -148,8 +148,9 @@ export function createGraph(on) {
   function frame(/** @type {number} */ now) {
     dirty = false;
     if (!tree || !W || !pal || !tree.total[0]) return;
-    const t0 = performance.now();
-    let top = Math.round(scrolled() * dpr);
+    const t0 = performance.now(),
+      at0 = Math.round(scrolled() * dpr);
+    let top = at0;
     view.root = root;
     view.x0 = x0;
     view.x1 = x1;
@@ -169,9 +170,22 @@ export function createGraph(on) {
     view.height = H;
     view.row = rowPx();
     view.top = top;
-    layout(tree, view, fills, HIDDEN, list);
+    const seen = tiles.within(at0, at0 + H);
+    if (seen.some((x) => x.drawn !== picture)) draw(tree, seen, top - at0, t0);
+    overlay();
+  }
+  /** Paint the tiles that show something else. @param {import('./tree.js').Tree} t @param {import('./tiles.js').Tile[]} seen @param {number} moved rows are that far from their place @param {number} t0 */
+  function draw(t, seen, moved, t0) {
+    const tall = tiles.tall,
+      part = { ...view, top: seen[0].at * tall + moved, height: seen.length * tall };
+    layout(t, part, fills, HIDDEN, list);
     const t1 = performance.now();
-    counters.fills = paint(ctx, list, view, tree, labels, pal, type);
+    for (const x of seen) {
+      if (x.drawn === picture) continue;
+      x.drawn = picture;
+      counters.fills = paint(x.ctx, list, { ...part, top: x.at * tall + moved, height: tall }, t, labels, /** @type {ReturnType<typeof palette>} */ (pal), type);
+      counters.tiles++;
+    }
     const t2 = performance.now();
     lastDraw = t2 - t0;
     counters.draws++;
@@ -179,7 +193,6 @@ export function createGraph(on) {
     counters.visited = list.visited;
     counters.layoutMs = t1 - t0;
     counters.paintMs = t2 - t1;
-    overlay();
   }
 
   /** Selection, pointer and table outlines: a canvas of their own, so that moving the mouse repaints no bar. */
@@ -261,7 +274,7 @@ export function createGraph(on) {
   }
 
   function at(/** @type {MouseEvent} */ e) {
-    const r = base.getBoundingClientRect();
+    const r = over.getBoundingClientRect();
     const y = (e.clientY - r.top) * dpr;
     return tree
       ? hit(list, view, (e.clientX - r.left) * dpr, y)
@@ -351,7 +364,7 @@ export function createGraph(on) {
       if (e.ctrlKey || e.metaKey) {
         e.preventDefault();
         leave();
-        const r = base.getBoundingClientRect();
+        const r = over.getBoundingClientRect();
         magnify(Math.exp(-e.deltaY * 0.006), (e.clientX - r.left) * dpr);
       } else if (
         x1 - x0 < (tree?.total[root] ?? 1) * 0.999 &&
@@ -367,7 +380,7 @@ export function createGraph(on) {
     'scroll',
     () => {
       leave();
-      invalidate();
+      soon();
     },
     { passive: true },
   );
@@ -385,15 +398,24 @@ export function createGraph(on) {
     zoomTo,
     magnify,
     pan,
-    refresh: invalidate,
     /** At once, where no frame will come: before the page is printed. */
     drawNow() {
       move = null;
+      picture++;
       frame(performance.now());
     },
-    /** The bars as they are drawn, for a picture. */
-    get picture() {
-      return { canvas: base, dpr, rows: tree ? Math.min(list.rows, tree.maxDepth + 1) : 0 };
+    /** The view from row 0 to its last row, `most` device pixels at most, drawn on a canvas of its own; null: nothing is drawn. @param {number} most */
+    picture(most) {
+      if (!tree || !W || !pal) return null;
+      const canvas = document.createElement('canvas'),
+        whole = drawList();
+      canvas.width = W;
+      canvas.height = Math.max(rowPx(), Math.min(most, (deepest() + 1) * rowPx()));
+      const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { alpha: false }));
+      const all = { ...view, root, x0, x1, top: 0, height: canvas.height };
+      layout(tree, all, fills, HIDDEN, whole);
+      paint(ctx, whole, all, tree, labels, pal, type);
+      return { canvas, dpr };
     },
     get tree() {
       return tree;
@@ -443,9 +465,8 @@ export function createGraph(on) {
       tree = null;
       hovered = -1;
       leave();
-      if (!W) return;
-      octx.clearRect(0, 0, W, H);
-      blank();
+      tiles.hide();
+      if (W) octx.clearRect(0, 0, W, H);
     },
     /** @param {boolean} s */
     setNames(s) {
@@ -457,6 +478,7 @@ export function createGraph(on) {
     },
     /** @param {string} m @param {Uint8Array|null} functions */
     setColours(m, functions) {
+      if (m === mode && functions === lit) return;
       mode = m;
       lit = functions;
       refill();

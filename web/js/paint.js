@@ -68,13 +68,14 @@ const mix = (a, b, t) => /** @type {RGB} */ (a.map((x, i) => x + (b[i] - x) * t)
 /** @param {RGB} c */
 export const css = (c, alpha = 1) => `rgb(${c.map(Math.round).join(' ')}${alpha < 1 ? ` / ${alpha}` : ''})`;
 
-/** An 8 x 8 tile. @param {CanvasRenderingContext2D} ctx @param {RGB} back @param {RGB} mark @param {'diagonal'|'back'|'cross'|'dots'} kind */
+const TILE_PX = 8;
+/** A pattern's tile. @param {CanvasRenderingContext2D} ctx @param {RGB} back @param {RGB} mark @param {'diagonal'|'back'|'cross'|'dots'} kind */
 function tile(ctx, back, mark, kind) {
   const t = document.createElement('canvas');
-  t.width = t.height = 8;
+  t.width = t.height = TILE_PX;
   const c = /** @type {CanvasRenderingContext2D} */ (t.getContext('2d'));
   c.fillStyle = css(back);
-  c.fillRect(0, 0, 8, 8);
+  c.fillRect(0, 0, TILE_PX, TILE_PX);
   c.strokeStyle = c.fillStyle = css(mark);
   c.lineWidth = 1.4;
   c.beginPath();
@@ -82,14 +83,14 @@ function tile(ctx, back, mark, kind) {
     c.fillRect(1, 1, 2, 2);
     c.fillRect(5, 5, 2, 2);
   } else
-    for (const x of [-8, 0, 8]) {
+    for (const x of [-TILE_PX, 0, TILE_PX]) {
       if (kind !== 'back') {
-        c.moveTo(x, 8);
-        c.lineTo(x + 8, 0);
+        c.moveTo(x, TILE_PX);
+        c.lineTo(x + TILE_PX, 0);
       }
       if (kind === 'cross' || kind === 'back') {
         c.moveTo(x, 0);
-        c.lineTo(x + 8, 8);
+        c.lineTo(x + TILE_PX, TILE_PX);
       }
     }
   c.stroke();
@@ -235,6 +236,7 @@ export function fit(s, room) {
 }
 
 /**
+ * The rows of a draw list that reach into a view; the list may hold more.
  * @param {CanvasRenderingContext2D} ctx
  * @param {import('./layout.js').DrawList} list @param {import('./layout.js').View} v
  * @param {import('./tree.js').Tree} t @param {string[]} labels
@@ -248,16 +250,23 @@ export function paint(ctx, list, v, t, labels, pal, type) {
   const yOf = (/** @type {number} */ r) => (v.up ? v.height - (r + 1) * v.row + v.top : r * v.row - v.top);
   ctx.fillStyle = pal.back; // the canvas is opaque: cheaper to compose than alpha
   ctx.fillRect(0, 0, v.width, v.height);
+  const first = Math.floor(v.top / v.row),
+    last = Math.floor((v.top + v.height - 1) / v.row);
+  /* patterns stay with the bars they fill, wherever a view begins */
+  const phase = { f: (v.up ? v.height + v.top : -v.top) % TILE_PX };
   let filled = 1;
   for (let f = 0; f < FILLS; f++) {
     const from = fillAt[f] ?? 0,
       to = fillAt[f + 1] ?? 0;
     if (from === to) continue;
-    ctx.fillStyle = pal.fill[f];
+    const style = pal.fill[f];
+    if (typeof style === 'object') style.setTransform(phase);
+    ctx.fillStyle = style;
     filled++;
     for (let k = from; k < to; k++) {
       const b = order[k],
         wide = w[b];
+      if (row[b] < first || row[b] > last) continue;
       ctx.fillRect(x[b], yOf(row[b]), wide >= 3 ? wide - 1 : wide, line);
     }
   }
@@ -273,7 +282,7 @@ export function paint(ctx, list, v, t, labels, pal, type) {
     for (let k = from; k < to; k++) {
       const b = order[k],
         wide = w[b];
-      if (wide < min) continue;
+      if (wide < min || row[b] < first || row[b] > last) continue;
       const n = node[b],
         c = runs[b];
       const s = fit(

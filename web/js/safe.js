@@ -19,3 +19,6 @@ export function safeUrl(url, base = globalThis.location?.href) {
     return '';
   }
 }
+
+/** Of a list that was offered as show() writes it: which one is meant by what was picked or typed. @param {string} text @param {readonly string[]} list */
+export const meant = (text, list) => (list.includes(text) ? text : (list.find((x) => show(x) === text) ?? text));

@@ -6,7 +6,7 @@
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
 import { createMenu } from './menu.js';
-import { show } from './safe.js';
+import { meant, show } from './safe.js';
 import { accept as taken, placeAt, ranked } from './selectorcomplete.js';
 import { OPS, SelectorError, parseSelector, trySelector, writeSelector } from './selector.js';
 
@@ -102,7 +102,7 @@ export function createSelectorBar(el, on) {
     const add = (/** @type {Event} */ e) => {
       e.preventDefault();
       if (!name) return;
-      const m = { name, op, value };
+      const m = { name: labelMeant(), op, value: meant(value, known) };
       name = value = '';
       known = [];
       adder.close();
@@ -119,7 +119,7 @@ export function createSelectorBar(el, on) {
           @input=${(/** @type {Event} */ e) => (name = /** @type {HTMLInputElement} */ (e.target).value)}
           @change=${ask}
       /></label>
-      <datalist id="label-names">${labels.map((l) => html`<option value=${l.name}>${about(l)}</option>`)}</datalist>
+      <datalist id="label-names">${labels.map((l) => html`<option value=${show(l.name)}>${about(l)}</option>`)}</datalist>
       <label>is<select class="select" @change=${(/** @type {Event} */ e) => (op = /** @type {HTMLSelectElement} */ (e.target).value)}>
           ${OPS.map((o) => html`<option .selected=${o === op}>${o}</option>`)}
         </select></label>
@@ -132,15 +132,16 @@ export function createSelectorBar(el, on) {
           @focus=${ask}
           @input=${(/** @type {Event} */ e) => (value = /** @type {HTMLInputElement} */ (e.target).value)}
       /></label>
-      <datalist id="label-values">${known.map((v) => html`<option value=${v}></option>`)}</datalist>
+      <datalist id="label-values">${known.map((v) => html`<option value=${show(v)}></option>`)}</datalist>
       <button class="button primary" type="submit">Add</button>
     </form>`;
   }
+  const labelMeant = () => meant(name, labels.map((l) => l.name));
   let asked = '';
   async function ask() {
     if (!name || name === asked) return;
     asked = name;
-    known = await on.values(name, '').catch(() => []);
+    known = await on.values(labelMeant(), '').catch(() => []);
     if (asked === name) {
       asked = '';
       draw();

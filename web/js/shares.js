@@ -31,13 +31,16 @@ export function shares(q, captured) {
     part === null || rest === null ? null : part + rest > 0 ? (part / (part + rest)) * 100 : 0;
   const byWeight = ratio(weight, captured),
     lost = byWeight ?? ratio(n, q.received);
-  const due = byWeight === null ? (n ?? 0) + (q.received ?? 0) : (weight ?? 0) + (captured ?? 0);
+  /* of what was due; unknown where any part of it is */
+  const [gone, got] = byWeight === null ? [n, q.received] : [weight, captured],
+    due = gone === null || got === null ? 0 : gone + got;
   return {
     covered: q.askedNs && q.coveredNs !== null ? (q.coveredNs / q.askedNs) * 100 : null,
     lost,
     lostValue: weight,
     lostWhy: q.lost
-      .map((l) => ({ why: l.why, p: due > 0 ? (((byWeight === null ? l.n : l.weight) ?? 0) / due) * 100 : null }))
+      .map((l) => ({ why: l.why, part: byWeight === null ? l.n : l.weight }))
+      .map(({ why, part }) => ({ why, p: due > 0 && part !== null ? (part / due) * 100 : null }))
       .sort((a, b) => (b.p ?? 0) - (a.p ?? 0)),
     noStack: of(q.noStack),
     truncated: of(q.truncated),

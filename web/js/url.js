@@ -30,6 +30,8 @@ export const DEFAULTS = /** @type {const} */ ({
   norm: '',
   order: 'b',
   lane: '',
+  skip: '20',
+  rank: '',
   more: '',
 });
 
@@ -42,7 +44,7 @@ const ALLOWED = /** @type {Record<string, string[]>} */ ({
   key: ['fn', 'line', 'file', 'bin'],
   invert: ['', '1'],
   agg: ['', 'now'],
-  more: ['', 'quality', 'steps', 'series'],
+  more: ['', 'quality', 'steps', 'series', 'steptime'],
   order: ['a', 'b', 'delta'],
 });
 const HASH = /^[0-9a-f]{16}$/;
@@ -62,6 +64,7 @@ function valid(k, v) {
   if (k === 'z' || k === 'sel') return v === '' || HASH.test(v);
   if (k === 'any') return v.length <= LONGEST && v.trim() !== '';
   if (k === 'by') return v === '' || (v.length <= LONGEST && v.split(',').length <= 3 && v.split(',').every((x) => x !== ''));
+  if (k === 'skip') return /^\d{1,6}$/.test(v);
   if (k === 'in') return v === '' || /^(bin|file)=./s.test(v);
   if ((k === 'a_from' || k === 'a_to') && v === '') return true;
   if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;

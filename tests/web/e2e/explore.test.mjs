@@ -624,7 +624,7 @@ test('keyboard: every drawn frame is reached, and said', async () => {
     assert.ok(missed.drawn > 300, `${missed.drawn} drawn`);
     assert.equal(missed.missed, 0);
     await page.keyboard.press('?');
-    assert.ok(await page.locator('dialog.help').isVisible());
+    await page.locator('dialog.help').waitFor();
     await page.keyboard.press('Escape');
     assert.equal(await page.locator('dialog.help').isVisible(), false);
     await page.keyboard.press('b');

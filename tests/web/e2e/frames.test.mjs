@@ -69,10 +69,7 @@ function measure([motion, seconds]) {
       k++;
       if (motion === 'pan') g.pan(k % 400 < 200 ? 24 : -24);
       else if (motion === 'zoom') g.magnify(k % 240 < 120 ? 1.03 : 1 / 1.03, 700);
-      else {
-        g.scroller.scrollTop = (k % 200 < 100 ? k % 100 : 100 - (k % 100)) * 8;
-        g.refresh();
-      }
+      else g.scroller.scrollTop = (k % 200 < 100 ? k % 100 : 100 - (k % 100)) * 8;
       requestAnimationFrame(step);
     });
   });

@@ -33,11 +33,9 @@ test('quality: who looked when, loss by reason, unwinding and names by binary, w
     assert.equal(await page.locator('#more').isVisible(), true);
   });
   /* by binary: 1,000 of 4,000 without a name, 400 under a stack that was cut */
-  const row = (list) => ({ strings: ['', ...list.map((r) => r[0])], func: { name: list.map((_, i) => i + 1), file: list.map(() => 0), bin: list.map((r) => (r[2] ? i(r[2], list) : 0)), kind: list.map(() => 'native'), key: list.map((_, k) => `${k}`.padStart(16, '0')) }, row: { func: list.map((_, k) => k), self: list.map((r) => r[1]), total: list.map((r) => r[1]), samples: list.map(() => 1), places: list.map(() => 1) }, n: list.length, rows: list.length, next: null });
-  const i = (bin, list) => list.findIndex((r) => r[0] === bin) + 1;
+  const row = (list, nameless) => ({ strings: ['', ...list.map((r) => r[0])], func: { name: list.map((_, i) => i + 1), file: list.map(() => 0), bin: list.map(() => 0), kind: list.map(() => 'native'), key: list.map((_, k) => `${k}`.padStart(16, '0')) }, row: { func: list.map((_, k) => k), self: list.map((r) => r[1]), total: list.map((r) => r[1]), unsymbolised: list.map(() => nameless), samples: list.map(() => 1), places: list.map(() => 1) }, n: list.length, rows: list.length, next: null });
   server.state.say.set('/top', (p) => {
-    if (!p.get('key') || p.get('match')) return p.get('match') ? { ...answers.top(server.treeOf('3k'), new URLSearchParams({ limit: '0' })), ...row([['libx.so+0x1', 1000, 'libx.so'], ['libx.so', 0]]) } : null;
-    if (p.get('key') === 'bin') return { ...answers.top(server.treeOf('3k'), new URLSearchParams({ limit: '0' })), ...row([['libx.so', p.get('f') ? 400 : 4000]]) };
+    if (p.get('key') === 'bin') return { ...answers.top(server.treeOf('3k'), new URLSearchParams({ limit: '0' })), ...row([['libx.so', p.get('f') ? 400 : 4000]], p.get('f') ? 0 : 1000) };
     return null;
   });
   await explore('?more=quality', async (page) => {
@@ -420,6 +418,59 @@ test('colours: by binary with a legend that lights, by self; forced colours keep
     await settled(page);
     assert.ok((await corner())[0] < 60);
   });
+});
+
+test('step time of A and B: interval, parts with a residual, ranks; one against the others; all of it in the link', async () => {
+  const Q = '?view=compare&q=cpu%7Bservice%3D%22rl-42%22%7D&from=2026-11-29T13:30:00Z&to=2026-11-29T14:00:00Z&a_from=2026-11-29T13:00:00Z&a_to=2026-11-29T13:30:00Z&norm=step';
+  await explore(Q, async (page) => {
+    await page.waitForFunction(() => [...document.querySelectorAll('#compare button')].some((b) => b.textContent === 'Step time'));
+    await page.keyboard.press('e');
+    await page.waitForFunction(() => /all of them are among the first 20/.test(document.querySelector('#more')?.textContent ?? ''));
+    await page.locator('#more button', { hasText: 'Skip none' }).click();
+    await page.waitForFunction(() => /95 % between/.test(document.querySelector('.step-delta')?.textContent ?? ''));
+    assert.deepEqual([(await params(page)).skip, (await params(page)).more], ['0', 'steptime']);
+    assert.match(await text(page, '.step-delta'), /^Δ median \+[\d.]+ s 95 % between [+−]?[\d.]+ m?s and \+[\d.]+ s/);
+    assert.match(await text(page, '#more .behind-facts'), /^of rank 3$/, 'the one that became slowest');
+    const parts = await text(page, '[aria-label="Where the mean went"]');
+    for (const p of [/compute 7\d\.\d s 7\d\.\d s 90\.0 % \+\d\.\d+ s/, /idle host/, /residual: in no part 0 ms 0 ms/, /step 8\d/]) assert.match(parts, p);
+    assert.match(await text(page, '#more'), /Left out, for a part of theirs is unknown: \d steps of A, \d of B/);
+    await page.locator('#more select[aria-label="Which steps"]').selectOption('*');
+    await page.waitForFunction(() => /80$/.test(document.querySelector('.step-sides tbody tr')?.textContent.trim() ?? ''));
+    await page.goBack();
+    await page.waitForFunction(() => /20$/.test(document.querySelector('.step-sides tbody tr')?.textContent.trim() ?? ''));
+    await page.locator('[aria-label="Against the others: rank 3"]').click();
+    await page.waitForFunction(() => /Step by step, B less the median of A/.test(document.querySelector('#more')?.textContent ?? ''));
+    const p = await params(page);
+    assert.deepEqual([p.q, p.a_q, p.norm, p.a_from], ['cpu{service="rl-42", rank="3"}', 'cpu{service="rl-42", rank!="3"}', 'step', undefined]);
+    assert.ok(asked('/steps').some((l) => l.params.get('q') === p.a_q));
+  });
+  server.state.say.set('/steps', (q) => (q.get('limit') === '10000' ? server.error(422, { code: 'query_too_expensive', message: 'too much' }) : null));
+  await explore(`${Q}&more=steptime`, async (page) => assert.match(await text(page, '#more .field-error'), /too much/), { expect: [/status of 422/] });
+});
+
+test('scrolling paints what comes into sight and nothing twice; it is what painting all at once gives', async () => {
+  await explore('', async (page) => {
+    const seen = () => page.evaluate(() => {
+      const { tiles, draws } = window.strataCounters;
+      const of = (c) => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].reduce((h, v) => (Math.imul(h, 31) + v) | 0, 7);
+      return { tiles, draws, pictures: [...document.querySelectorAll('#graph .graph-base:not([hidden])')].map((c) => [c.style.top, of(c)]).sort().join(' ') };
+    });
+    const scroll = (to) => page.evaluate((to) => new Promise((ok) => { window.strataGraph.scroller.scrollTop = to; setTimeout(ok, 120); }), to);
+    const before = await seen();
+    await scroll(60);
+    const near = await seen();
+    assert.ok(near.tiles - before.tiles <= 2, `${near.tiles - before.tiles} canvases for 60 pixels`);
+    await scroll(500);
+    const far = await seen();
+    assert.ok(far.tiles > near.tiles && far.tiles - near.tiles <= 4, `${far.tiles - near.tiles} canvases`);
+    await scroll(505);
+    assert.ok((await seen()).tiles - far.tiles <= 1);
+    const here = await seen();
+    await page.evaluate(() => window.strataGraph.drawNow());
+    const whole = await seen();
+    assert.ok(whole.tiles > here.tiles);
+    assert.equal(whole.pictures, here.pictures);
+  }, { height: 620 });
 });
 
 test('exports: the view as PNG, folded stacks copied, name, stack and link copied; sums are those of the view', async () => {

@@ -152,6 +152,21 @@ test('time series, table, lists', async () => {
   assert.deepEqual(st.agents[0].sources, [{ name: 'cpu', state: 'ok', why: '' }]);
 });
 
+test('over groups: what one of them does not know, the sum does not know', async () => {
+  const g = golden('timeseries'),
+    one = g.series[0],
+    group = (k, o) => ({ ...one, labels: { host: k }, ...o });
+  given({ ...g, n: 4, series: [
+    group('a', { value: [10, 20, null, null], samples: [1, null, null, null], covered: [5, 5, 0, 0], lost: [3, null, 0, null] }),
+    group('b', { value: [1, 2, 3, null], samples: [1, 2, 3, null], covered: [9, 4, 9, 0], lost: [4, 5, 6, 0] }),
+  ] });
+  const s = await api.timeseries({ by: 'host' }, signal());
+  assert.deepEqual(s.value, [11, 22, 3, null]);
+  assert.deepEqual(s.samples, [2, null, 3, null], 'a group that was not watched adds nothing; one that did not count makes it unknown');
+  assert.deepEqual(s.lost, [4, null, 6, null], 'of one range, so told once; unknown and five is unknown, not five');
+  assert.deepEqual(s.coveredNs, [9, 5, 9, 0].map((x) => x * g.scale_ns));
+});
+
 test('steps, events, coverage, groups, lines', async () => {
   given(golden('steps'));
   const s = await api.steps({}, signal());

@@ -11,7 +11,7 @@ test('rates divide by what was covered; not covered is no number, zero is zero',
   const s = series({ value: [2e9, null, 0, 1e9], coveredNs: [1e9, 0, 1e9, 0.5e9], lost: [0, null, 0, 1e9] });
   const p = plotted(s);
   assert.deepEqual(p.y, [2e9, null, 0, 2e9]);
-  assert.deepEqual(p.lost, [0, 0, 0, 0.5]);
+  assert.deepEqual(p.lost, [0, null, 0, 0.5], 'unknown loss is not none');
 });
 
 test('levels are means already', () => {
@@ -57,6 +57,8 @@ test('800 samples and 200 lost at 10 ms: 20 % lost', () => {
 });
 
 test('unknown loss is not zero', () => {
+  const one = shares(quality({ received: 800, lost: [{ why: 'a', n: 200, weight: null }, { why: 'b', n: null, weight: 2e9 }] }), 8e9);
+  assert.deepEqual([one.lost, one.lostValue, one.lostWhy.map((l) => l.p)], [null, null, [null, null]]);
   assert.equal(shares(quality({ lost: [] }), 8e9).lost, 0);
   assert.equal(shares(quality({ lost: [{ why: 'sender_gave_up', n: null, weight: null }] }), 8e9).lost, null);
   assert.equal(shares(quality({ received: 300, lost: [{ why: 'ring_full', n: 100, weight: null }] }), 8e9).lost, 25);

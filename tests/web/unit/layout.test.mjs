@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { drawList, hit, layout } from '../../../web/js/layout.js';
 import { decode } from '../../../web/js/tree.js';
 import * as answers from '../fixtures/answers.mjs';
+import { filterTree } from '../fixtures/filters.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
 function random(seed) {
@@ -235,6 +236,65 @@ test('conservation: visible widths + hidden = total, in integers, for 1,000 rand
   }
   assert.ok(parents > 5000, `${parents} bars`);
 });
+/* A chain of what people do to a view: filters, and what the menu calls focus (start below a zoom) and hide. */
+const VERBS = ['keep', 'drop', 'start', 'merge', 'collapse'];
+/** @param {() => number} rnd @param {number} funcs */
+function randomChain(rnd, funcs) {
+  const name = () => (rnd() < 0.6 ? `g${1 + Math.floor(rnd() * funcs)}` : `/^g[${Math.floor(rnd() * 5)}-9]$/`);
+  return Array.from({ length: 1 + Math.floor(rnd() * 4) }, () => {
+    const verb = VERBS[Math.floor(rnd() * VERBS.length)];
+    if (verb === 'collapse' && rnd() < 0.5) return 'collapse:recursion';
+    return rnd() < 0.15 ? `${verb === 'collapse' ? 'merge' : verb}:bin=lib${Math.floor(rnd() * 3)}` : `${verb}:${name()}`;
+  });
+}
+/** A random tree as the store holds it: every function by its name, children merged, no cut. */
+function whole(seed) {
+  const t = randomTree(seed, true),
+    funcs = Array.from({ length: t.funcs.name.length }, (_, f) => ({ name: f ? `g${f}` : 'all', file: '', bin: f ? `lib${f % 3}` : '', kind: f ? 'native' : '' }));
+  return { n: t.n, funcs, depth: t.depth, func: t.func.map((f) => (f < 0 ? 1 : f)), self: t.self, total: t.total };
+}
+test('conservation: random chains of filters over 1,000 random trees, zooms and cuts, in integers', () => {
+  let bars = 0,
+    chains = 0,
+    left = 0;
+  const used = new Set();
+  for (let seed = 1; seed <= 1000; seed++) {
+    const rnd = random(seed * 104729),
+      store = whole(seed),
+      f = randomChain(rnd, store.funcs.length - 1);
+    for (const x of f) used.add(x.split(':')[0]);
+    /* what the filters leave and what each took are the whole */
+    const { tree, filtered } = filterTree(store, f, 1),
+      all = BigInt(store.total[0]);
+    assert.equal(BigInt(tree.total[0]) + filtered.reduce((s, x) => s + BigInt(x.dropped), 0n), all, `seed ${seed}: ${f.join(' ')}`);
+    chains++;
+    if (!tree.total[0]) continue;
+    left++;
+    /* a zoom, as the server answers it: trimmed to a width; what it cut is hidden, and counted */
+    const width = 64 + Math.floor(rnd() * 1500),
+      p = new URLSearchParams([...f.map((x) => ['f', x]), ['width', String(width)]]);
+    const answer = answers.flamegraph(store, p),
+      name = (k) => answer.func[k].map((i) => answer.strings[i]);
+    const t = decode({ n: answer.n, node: answer.node, func: { ...answer.func, name: name('name'), file: name('file'), bin: name('bin') } });
+    let shown = 0n,
+      hidden = 0n;
+    for (let i = 0; i < t.n; i++) t.func[i] < 0 ? (hidden += BigInt(t.total[i])) : (shown += BigInt(t.self[i]));
+    assert.equal(shown + hidden, BigInt(answer.total), 'what is shown and what is hidden');
+    assert.equal(hidden, BigInt(answer.trim.hidden_total));
+    let root = 0;
+    for (let hops = Math.floor(rnd() * 3); hops > 0; hops--) {
+      const inner = Array.from({ length: t.end[root] - root }, (_, i) => root + i).filter((i) => t.func[i] >= 0);
+      root = inner[Math.floor(rnd() * inner.length)];
+    }
+    const { view, list } = draw(t, { root, width });
+    bars += conserved(t, view, list);
+    const row0 = Array.from({ length: list.n }, (_, b) => b).filter((b) => list.row[b] === 0);
+    assert.equal(row0.reduce((s, b) => s + list.w[b], 0), width);
+  }
+  assert.deepEqual([...used].sort(), [...VERBS].sort());
+  assert.ok(chains === 1000 && left > 300 && bars > 3000, `${chains} chains, ${left} with something left, ${bars} bars`);
+});
+
 test('conservation: filters of the fixture leave what they say, and the rest is what they took', () => {
   const whole = makeTree('3k');
   for (const f of [['keep:train_step'], ['drop:gelu'], ['merge:kind=kernel'], ['collapse:recursion'], ['keep:forward', 'merge:bin=/libtorch/', 'start:_call_impl']]) {

@@ -6,7 +6,7 @@ import * as fmt from '../../../web/js/fmt.js';
 import { parse as parsePrefs } from '../../../web/js/prefs.js';
 import { MOST, added, filterOf, filterOfSearch, keepsPaths, parseFilter } from '../../../web/js/filters.js';
 import { parsePattern } from '../../../web/js/search.js';
-import { safeUrl, show } from '../../../web/js/safe.js';
+import { meant, safeUrl, show } from '../../../web/js/safe.js';
 import { SelectorError, parseSelector, writeSelector } from '../../../web/js/selector.js';
 import { fromField, moved, rangeText, span, toMs, toSpec } from '../../../web/js/time.js';
 import { DEFAULTS, decode, encode } from '../../../web/js/url.js';
@@ -155,6 +155,8 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       norm: pick('', 'step', 'second', 'share', 'none'),
       order: pick('a', 'b', 'delta'),
       lane: text(),
+      skip: pick('20', '0', '4000'),
+      rank: pick('', '*', '5', text()),
       more: pick('', 'quality', 'steps', 'series'),
       unknown: rnd(4) ? [] : [['at', text()], ['at', text()]],
       notices: [],
@@ -239,4 +241,12 @@ test('preferences: anything not understood is the default', () => {
   const d = { theme: 'auto', utc: false, letters: true };
   for (const bad of [null, '', '{', '[]', '7', '{"theme":"pink","utc":"yes","letters":0}']) assert.deepEqual(parsePrefs(bad), d);
   assert.deepEqual(parsePrefs('{"theme":"dark","utc":true,"letters":false}'), { theme: 'dark', utc: true, letters: false });
+});
+
+test('what is offered is what show() writes; what was meant is found again', () => {
+  const list = ['a', 'b\u202ec', ''];
+  assert.deepEqual(list.map(show), ['a', 'b<U+202E>c', '(empty)']);
+  for (const x of list) assert.equal(meant(show(x), list), x);
+  assert.equal(meant('other', list), 'other');
+  assert.equal(meant('b<U+202E>c', [...list, 'b<U+202E>c']), 'b<U+202E>c', 'one that is written so is itself');
 });

@@ -4,7 +4,7 @@ import { lazyPanel } from '../lazypanel.js';
 import { announce, copy } from '../notify.js';
 import * as prefs from '../prefs.js';
 import * as store from '../store.js';
-import { toSpec } from '../time.js';
+import { stepOf, toSpec } from '../time.js';
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -52,7 +52,7 @@ export function createPanels(on) {
         const s = store.get(),
           [a, b] = on.time.rangesMs();
         const spec = (/** @type {[number, number]} */ r) => /** @type {[string, string]} */ (r.map(toSpec));
-        return { a: spec(a), b: spec(b), norm: s.norm, order: s.order, drawn: s.a_from !== '', q: s.q, aq: s.a_q, steps: on.time.marks.steps?.names.map((x) => x.name) ?? [] };
+        return { a: spec(a), b: spec(b), more: s.more, norm: s.norm, order: s.order, drawn: s.a_from !== '', q: s.q, aq: s.a_q, steps: on.time.marks.steps?.names.map((x) => x.name) ?? [] };
       },
       set: (patch) => store.set(patch, true),
       before(seconds) {
@@ -74,33 +74,41 @@ export function createPanels(on) {
     announce('A and B are swapped');
   }
 
-  const more = lazyPanel($('more'), async () => {
-    const [q, s, t] = await Promise.all([import('../later/coverage.js'), import('../later/steps.js'), import('../later/seriestable.js')]);
-    const close = () => store.set({ more: '' }, true);
-    return {
-      series: t.createSeriesTable($('more'), { series: () => on.time.series, utc: () => prefs.get().utc, close }),
-      quality: q.createCoverage($('more'), { question: on.selection, flame: on.flame, utc: () => prefs.get().utc, close }),
-      steps: s.createSteps($('more'), {
-        marks: () => on.time.marks,
-        utc: () => prefs.get().utc,
-        step: () => store.get().step,
-        lane: () => store.get().lane,
-        set: (patch) => store.set(patch, true),
+  const close = () => store.set({ more: '' }, true);
+  const utc = () => prefs.get().utc;
+  const set = (/** @type {Partial<import('../url.js').State>} */ patch) => void store.set(patch, true);
+  /* what stands between chart and picture: one place, each loaded when it is first opened */
+  const behind = {
+    quality: lazyPanel($('more'), async () => (await import('../later/coverage.js')).createCoverage($('more'), { question: on.selection, flame: on.flame, utc, close })),
+    steps: lazyPanel($('more'), async () => (await import('../later/steps.js')).createSteps($('more'), { marks: () => on.time.marks, utc, step: () => store.get().step, lane: () => store.get().lane, set, close })),
+    series: lazyPanel($('more'), async () => (await import('../later/seriestable.js')).createSeriesTable($('more'), { series: () => on.time.series, utc, close })),
+    steptime: lazyPanel($('more'), async () =>
+      (await import('../later/steptime.js')).createStepTime($('more'), {
+        view() {
+          const s = store.get(),
+            [a, b] = on.time.rangesMs();
+          return { q: s.q, aq: s.a_q, a, b, name: stepOf(s.step).name, skip: Number(s.skip), rank: s.rank, label: s.lane };
+        },
+        utc,
+        set,
+        announce,
         close,
       }),
-    };
-  });
+    ),
+  };
 
   return {
     sandwich,
     compare,
     swap,
-    /** What stands between chart and picture: quality, steps or nothing. */
+    /** What stands between chart and picture, or nothing. */
     showMore() {
       const { more: which } = store.get();
       $('more').hidden = which === '';
-      if (which === 'quality') more.want((p) => p.quality.show());
-      else if (which) more.want((p) => p[which === 'steps' ? 'steps' : 'series'].show());
+      const panel = behind[/** @type {keyof typeof behind} */ (which)];
+      panel?.want((p) => {
+        if (store.get().more === which) p.show();
+      });
     },
     showSandwich() {
       const s = store.get();
@@ -117,10 +125,11 @@ export function createPanels(on) {
         p.focus();
       });
     },
-    showCompare() {
+    /** @param {boolean} [again] false: what is compared is what it was, only what stands around it may change */
+    showCompare(again = true) {
       const s = store.get().view === 'compare';
       on.time.setRange();
-      if (s) compare.want((p) => p.show());
+      if (s) compare.want((p) => (again ? p.show() : p.redraw()));
     },
     redraw() {
       sandwich.now?.redraw();

@@ -69,7 +69,7 @@ export function createChart(on) {
   /** @type {import('../api.js').Series|null} */ let data = null;
   /** @type {import('../paint.js').Colours|null} */ let col = null;
   /** @type {(number|null)[]} */ let y = [];
-  /** @type {number[]} */ let lost = [];
+  /** @type {(number|null)[]} */ let lost = []; // of what was due; null: unknown
   /** @type {any} */ let u = null;
   let w0 = 0,
     w1 = 1,
@@ -93,6 +93,8 @@ export function createChart(on) {
   const unit = () => (data ? rateUnit(data.type) : { scale: 1, text: '' });
 
   const groups = () => data?.groups ?? [];
+  /** Was there something, and nobody knows what was lost of it? @param {number} k */
+  const unknown = (k) => lost[k] === null && y[k] !== null;
 
   /* ---- uPlot ---- */
   function build() {
@@ -208,10 +210,14 @@ export function createChart(on) {
     if (data) {
       const d = data;
       ctx.fillStyle = css(col.warn);
-      for (const [i, j] of runs(d.n, (k) => (lost[k] ?? 0) > 0)) {
-        const x = X(frac(d.from + i * d.bucket));
-        ctx.fillRect(x, floor + dpr, Math.max(2 * dpr, X(frac(d.from + j * d.bucket)) - x), RIBBON_PX * dpr);
-      }
+      const ribbon = (/** @type {(k: number) => boolean} */ is, /** @type {number} */ tall) => {
+        for (const [i, j] of runs(d.n, is)) {
+          const x = X(frac(d.from + i * d.bucket));
+          ctx.fillRect(x, floor + dpr, Math.max(2 * dpr, X(frac(d.from + j * d.bucket)) - x), tall * dpr);
+        }
+      };
+      ribbon((k) => (lost[k] ?? 0) > 0, RIBBON_PX);
+      ribbon(unknown, 1); // a thin line: nobody knows how much
     }
     marks(ctx);
     if (other) bands(ctx, other, [a, b]);
@@ -343,20 +349,21 @@ export function createChart(on) {
     else if (d && at >= 0) {
       const v = y[at] ?? null;
       readout = `${clock(d.from + at * d.bucket, utc, true)} · ${v === null ? 'not covered' : rate(v, d.type)}${
-        (lost[at] ?? 0) > 0 ? ` · lost ${percent(lost[at] ?? 0, 1)}` : ''
+        (lost[at] ?? 0) > 0 ? ` · lost ${percent(lost[at] ?? 0, 1)}` : unknown(at) ? ' · loss unknown' : ''
       }`;
     } else if (d) {
       const m = mean(d, msOf(a), msOf(b));
       readout = m === null ? note || 'not covered' : `mean ${rate(m, d.type)}`;
     }
     const gaps = d !== null && y.includes(null),
-      losses = lost.some((x) => x > 0);
+      losses = lost.some((x) => (x ?? 0) > 0),
+      silent = lost.some((_, k) => unknown(k));
     render(
       html`<span class="chart-title">${d?.type.name ?? ''}</span><span class="chart-unit">${unit().text}</span>${
         d ? html`<span class="chart-unit">per ${span(d.bucket)}</span>` : nothing
       }${gaps ? html`<span class="chart-key">not covered</span>` : nothing}${
         losses ? html`<span class="chart-key lost">lost</span>` : nothing
-      }${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span><button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>`,
+      }${silent ? html`<span class="chart-key lost unknown">loss unknown</span>` : nothing}${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span><button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>`,
       head,
     );
     render(

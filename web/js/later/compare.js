@@ -21,7 +21,7 @@ const ORDERS = /** @type {const} */ ([['b', 'B'], ['a', 'A'], ['delta', 'Δ']]);
 const BEFORE = /** @type {const} */ ([['', 'right before B'], ['3600', '1 h before B'], ['86400', '24 h before B'], ['604800', '7 d before B']]);
 
 /**
- * @typedef {{a: [string, string], b: [string, string], norm: string, order: string, drawn: boolean, q: string, aq: string, steps: string[]}} View
+ * @typedef {{a: [string, string], b: [string, string], norm: string, order: string, more: string, drawn: boolean, q: string, aq: string, steps: string[]}} View
  *   drawn: A's range stands in the URL; aq: A's selector, '' the same; steps: names that are known
  */
 
@@ -162,6 +162,7 @@ export function createCompare(el, on) {
           <button class="button small" type="button" title="Swap A and B (w)" @click=${on.swap}>A ⇄ B</button>
           ${pick('divide', v.steps.length || v.norm === 'step' ? NORMS : NORMS.filter(([k]) => k !== 'step'), v.norm, (norm) => on.set({ norm }))}
           <span class="tabs" role="group" aria-label="Width of a frame">${ORDERS.map(([k, t]) => html`<button class="tab" type="button" aria-pressed=${v.order === k} title="Widths are those of ${t}" @click=${() => on.set({ order: k })}>${t}</button>`)}</span>
+          ${v.steps.length ? html`<button class="button small" type="button" aria-expanded=${v.more === 'steptime'} aria-controls="more" title="Step time of A and B, what it consists of, which rank (e)" @click=${() => on.set({ more: v.more === 'steptime' ? '' : 'steptime' })}>Step time</button>` : nothing}
           <span class="panel-hint">Shift and drag on the time chart: A. Drag: B.</span>
         </div>
         ${selectors(v)}

@@ -15,6 +15,7 @@ import { LOSS } from './losswords.js';
 const BYS = /** @type {const} */ ([['source', 'source'], ['host', 'host'], ['target', 'process']]);
 const SOURCES = 50;
 const BINARIES = 12;
+const CUT_BINARIES = 2000;
 const RUNS = 120; // drawn of a source; the others are counted
 const ALL_RUNS = 1200; // of all sources together: the page stays small
 const GAPS = 8;
@@ -32,10 +33,9 @@ export function createCoverage(el, on) {
   const slots = { cover: api.slot(), bins: api.slot() };
   let by = 'source',
     trouble = '',
-    binTrouble = '',
-    unnamedMore = false; // more functions without a name than were asked for
+    binTrouble = '';
   /** @type {api.Coverage|null} */ let cover = null;
-  /** @type {{bin:string, self:number, unnamed:number, cut:number}[]|null} */ let bins = null;
+  /** @type {{bin:string, self:number, unnamed:number|null, cut:number|null}[]|null} */ let bins = null;
   const pc = (/** @type {number|null} */ part, /** @type {number|null} */ whole) => (part === null || whole === null ? 'unknown' : whole > 0 ? percent(part, whole) : 'no data');
 
   async function ask() {
@@ -58,25 +58,14 @@ export function createCoverage(el, on) {
   };
   /** Weight by binary of the leaf: all, without a name, and under a stack that was cut short. @param {api.Params} q @param {AbortSignal} signal */
   async function binaries(q, signal) {
-    const ask = (/** @type {api.Params} */ more) => api.top({ ...q, sort: 'self', ...more }, signal);
-    const [all, unnamed, cut] = await Promise.all([
-      ask({ key: 'bin', limit: BINARIES * 4 }),
-      ask({ key: 'fn', match: '/\\+0x[0-9a-f]+$/', limit: 2000 }),
-      ask({ key: 'bin', limit: BINARIES * 4, f: ['keep:/^\\[truncated/'] }),
-    ]);
-    /** @param {api.Top} a */
-    const of = (a) => {
-      /** @type {Map<string, number>} */ const m = new Map();
-      for (const r of a.rows) m.set(r.bin || r.name, (m.get(r.bin || r.name) ?? 0) + r.self);
-      return m;
-    };
-    const [u, c] = [of(unnamed), of(cut)];
-    unnamedMore = unnamed.next !== '';
+    const ask = (/** @type {api.Params} */ more) => api.top({ ...q, sort: 'self', key: 'bin', ...more }, signal);
+    const [all, cut] = await Promise.all([ask({ limit: BINARIES * 4 }), ask({ limit: CUT_BINARIES, f: ['keep:/^\\[truncated/'] })]);
+    const short = new Map(cut.rows.map((r) => [r.name, r.self]));
     return all.rows
-      .map((r) => ({ bin: r.bin || r.name, self: r.self }))
-      .filter((r) => r.bin && r.self > 0)
+      .filter((r) => r.name && r.self > 0)
       .slice(0, BINARIES)
-      .map((r) => ({ ...r, unnamed: u.get(r.bin) ?? 0, cut: c.get(r.bin) ?? 0 }));
+      /* one that is on none of the pages read was cut by nothing, unless there are more pages */
+      .map((r) => ({ bin: r.name, self: r.self, unnamed: r.unsymbolised, cut: short.get(r.name) ?? (cut.next ? null : 0) }));
   }
 
   const most = () => Math.max(4, Math.min(RUNS, Math.floor(ALL_RUNS / Math.max(1, cover?.sources.length ?? 1))));
@@ -117,7 +106,7 @@ export function createCoverage(el, on) {
     const q = f.quality,
       captured = f.unfiltered;
     if (!q.lost.length) return html`<p class="hint">${q.sources === 0 ? 'Nobody says what was lost.' : 'No loss was reported.'}</p>`;
-    const due = captured + q.lost.reduce((s, l) => s + (l.weight ?? 0), 0);
+    const due = q.lost.every((l) => l.weight !== null) ? captured + q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
     return html`<table class="facts" aria-label="Loss by reason">
       <thead><tr><th scope="col">reason</th><th scope="col" class="num">observations</th><th scope="col" class="num">${f.type.unit === 'nanoseconds' ? 'time' : 'weight'}</th><th scope="col" class="num">of what was due</th></tr></thead>
       <tbody>${q.lost.map((l) => html`<tr><th scope="row"><bdi class="mono">${show(l.why)}</bdi>${LOSS[l.why] ? html`<small> ${LOSS[l.why]}</small>` : nothing}</th><td class="num">${l.n === null ? 'unknown' : count(l.n)}</td><td class="num">${l.weight === null ? 'unknown' : total(l.weight, f.type)}</td><td class="num">${pc(l.weight, due)}</td></tr>`)}</tbody>
@@ -128,14 +117,14 @@ export function createCoverage(el, on) {
     if (binTrouble) return html`<p class="field-error" role="alert">${icon('warn')}<bdi>${show(binTrouble)}</bdi></p>`;
     if (!bins) return html`<p class="hint">reading…</p>`;
     if (!bins.length) return html`<p class="hint">No frame here belongs to a binary.</p>`;
-    const good = (/** @type {number} */ bad, /** @type {number} */ self) => {
-      const p = self > 0 ? ((self - bad) / self) * 100 : null;
-      return html`<td class="num fact ${level('unsymbolised', p === null ? null : 100 - p)}"><b>${p === null ? 'no data' : percent(p, 100)}</b></td>`;
+    const good = (/** @type {number|null} */ bad, /** @type {number} */ self) => {
+      const p = bad === null ? null : ((self - bad) / self) * 100;
+      return html`<td class="num fact ${level('unsymbolised', p === null ? null : 100 - p)}"><b>${p === null ? 'unknown' : percent(p, 100)}</b></td>`;
     };
     return html`<table class="facts" aria-label="Unwinding and names by binary">
       <thead><tr><th scope="col">binary of the leaf</th><th scope="col" class="num">self</th><th scope="col" class="num">unwound to the root</th><th scope="col" class="num">named</th></tr></thead>
       <tbody>${bins.map((b) => html`<tr><th scope="row"><bdi class="mono">${show(b.bin)}</bdi></th><td class="num">${total(b.self, f.type)}</td>${good(b.cut, b.self)}${good(b.unnamed, b.self)}</tr>`)}</tbody>
-    </table>${unnamedMore ? html`<p class="hint">More than 2,000 functions have no name; the rest of them counts as named here.</p>` : nothing}`;
+    </table>`;
   }
   /** What is in the numbers and what is not, with sizes. @param {api.Flame} f */
   function contains(f) {

@@ -8,6 +8,7 @@ import { shares } from '../shares.js';
 
 const PAD = 12;
 const LINE = 17;
+const MOST_PX = 8192; // of height: what browsers make a picture of
 
 /** What stands above the picture, a line each. @param {import('../api.js').Flame} a @param {{range:string, q:string, f:string[]}} v @param {string} zoomed '' the whole */
 export function words(a, v, zoomed) {
@@ -28,13 +29,14 @@ export function words(a, v, zoomed) {
  * @param {import('../api.js').Flame} a @param {import('../tree.js').Tree} t @param {{range:string, q:string, f:string[]}} v
  */
 export async function savePng(graph, a, t, v) {
-  const { canvas, dpr, rows } = graph.picture,
+  const drawn = graph.picture(MOST_PX),
     col = graph.colours;
-  if (!col || !canvas.width) throw new Error('nothing is drawn');
+  if (!col || !drawn) throw new Error('nothing is drawn');
+  const { canvas, dpr } = drawn;
   const zoomed = graph.root > 0 || t.rootHash ? show(t.funcs.name[t.func[graph.root]] ?? '') : '';
   const lines = words(a, v, zoomed);
   const top = (PAD * 2 + lines.length * LINE) * dpr,
-    tall = Math.min(canvas.height, Math.ceil((rows + 1) * 18 * dpr));
+    tall = canvas.height;
   const out = document.createElement('canvas');
   out.width = canvas.width + 2 * PAD * dpr;
   out.height = top + tall + PAD * dpr;

@@ -35,7 +35,7 @@ export function createSeriesTable(el, on) {
       const c = s.coveredNs[i] ?? null,
         wide = widthOf(s, i) * 1e6,
         v = y[i] ?? null;
-      return html`<tr><th scope="row">${dateTime(s.from + i * s.bucket, on.utc())}</th><td class="num">${v === null ? 'not covered' : rate(v, s.type)}</td>${lines.map((l) => html`<td class="num">${l[i] === null || l[i] === undefined ? 'no data' : rate(l[i] ?? 0, s.type)}</td>`)}<td class="num">${s.value[i] === null || s.value[i] === undefined ? 'no data' : total(s.value[i] ?? 0, s.type)}</td><td class="num">${s.samples[i] === null || s.samples[i] === undefined ? 'unknown' : count(s.samples[i] ?? 0)}</td><td class="num">${c === null ? 'unknown' : percent(c, wide)}</td><td class="num">${(lost[i] ?? 0) > 0 ? percent(lost[i] ?? 0, 1) : 'none'}</td></tr>`;
+      return html`<tr><th scope="row">${dateTime(s.from + i * s.bucket, on.utc())}</th><td class="num">${v === null ? 'not covered' : rate(v, s.type)}</td>${lines.map((l) => html`<td class="num">${l[i] === null || l[i] === undefined ? 'no data' : rate(l[i] ?? 0, s.type)}</td>`)}<td class="num">${s.value[i] === null || s.value[i] === undefined ? 'no data' : total(s.value[i] ?? 0, s.type)}</td><td class="num">${s.samples[i] === null || s.samples[i] === undefined ? 'unknown' : count(s.samples[i] ?? 0)}</td><td class="num">${c === null ? 'unknown' : percent(c, wide)}</td><td class="num">${(lost[i] ?? null) === null ? 'unknown' : (lost[i] ?? 0) > 0 ? percent(lost[i] ?? 0, 1) : 'none'}</td></tr>`;
     };
     render(
       html`<div class="behind-head"><h2>The chart as a table</h2>

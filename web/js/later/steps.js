@@ -29,13 +29,17 @@ const ms = (ns) => {
  * @param {() => void} on.close
  */
 export function createSteps(el, on) {
+  /** Picks steps, or lets them go: pressed says which; its words stay. @param {string} step @param {string} what */
+  const select = (step, what) => {
+    const now = on.step() === step;
+    return html`<button class="button small toggle" type="button" aria-pressed=${now} aria-label="Select ${what}" @click=${() => on.set({ step: now ? '' : step, z: '', sel: '' })}>Select</button>`;
+  };
   /** @param {import('../api.js').Steps} s */
   function names(s) {
-    const now = on.step().replace(/:\d+(-\d+)?$/, '');
     return html`<table class="facts" aria-label="Steps by name">
       <thead><tr><th scope="col">name</th><th scope="col" class="num">steps</th><th scope="col" class="num">median</th><th scope="col" class="num">p90</th><th scope="col" class="num">p99</th><th scope="col" class="num">longest</th><th scope="col"><span class="sr">select</span></th></tr></thead>
       <tbody>${s.names.map((x) => html`<tr><th scope="row"><bdi class="mono">${show(x.name)}</bdi></th><td class="num">${x.took ? count(x.took.n) : 'unknown'}</td><td class="num">${ms(x.took?.p50)}</td><td class="num">${ms(x.took?.p90)}</td><td class="num">${ms(x.took?.p99)}</td><td class="num">${ms(x.took?.max)}</td>
-        <td><button class="button small" type="button" aria-pressed=${x.name === now} @click=${() => on.set({ step: x.name === now ? '' : x.name, z: '', sel: '' })}>${x.name === now ? 'Selected' : 'Select'}</button></td></tr>`)}</tbody>
+        <td>${select(x.name, `all steps ${show(x.name)}`)}</td></tr>`)}</tbody>
     </table>`;
   }
   /** Of the steps at hand, by the value of a label. @param {import('../api.js').Steps} s @param {string} name */
@@ -68,7 +72,7 @@ export function createSteps(el, on) {
       <tbody>${list.map((i) => {
         const step = `${name}:${s.number[i]}-${s.number[i]}`;
         return html`<tr><th scope="row"><span class="mono">${s.number[i]}</span>${s.inferred[i] ? html` <small>inferred</small>` : nothing} <small><bdi>${Object.entries(s.labels[i] ?? {}).map(([k, v]) => `${show(k)}=${show(v)}`).join(' ')}</bdi></small></th><td>${dateTime(s.from[i] ?? 0, on.utc())}</td><td class="num"><b>${ms((s.dur[i] ?? 0) * 1e6)}</b></td>${parts.map((p) => html`<td class="num">${ms(p.ns[i])}</td>`)}
-          <td><button class="button small" type="button" aria-pressed=${on.step() === step} @click=${() => on.set({ step: on.step() === step ? '' : step, z: '', sel: '' })}>${on.step() === step ? 'Selected' : 'Select'}</button></td></tr>`;
+          <td>${select(step, `step ${s.number[i]}`)}</td></tr>`;
       })}</tbody>
     </table>`;
   }

@@ -23,7 +23,7 @@ import { added, filterOfSearch, keepsPaths } from '../filters.js';
 import { count, percent } from '../fmt.js';
 import { createGraph } from '../graph.js';
 import { header } from '../header.js';
-import { helpDialog, listen } from '../keys.js';
+import { listen } from '../keys.js';
 import { createLive } from '../live.js';
 import { announce, copy, toast } from '../notify.js';
 import { createPins } from '../pins.js';
@@ -58,6 +58,7 @@ export function start() {
   const slots = { lists: api.slot() };
   const tree = () => picture.tree();
   const everything = () => picture.flame?.unfiltered ?? 0;
+  let tableTrouble = ''; // why the table has no rows
 
   /* ---- questions ---- */
   const asked = () => {
@@ -138,7 +139,7 @@ export function start() {
     fixed: () => fixed,
     marks() {
       if (store.get().more === 'steps') panels.showMore();
-      if (store.get().view === 'compare' && store.get().norm === 'step') panels.showCompare();
+      if (store.get().view === 'compare') panels.showCompare(store.get().norm === 'step');
     },
     series() {
       if (store.get().more === 'series') panels.showMore();
@@ -211,7 +212,8 @@ export function start() {
     state: store.get,
     show(trouble, longer) {
       recolour();
-      showTable(longer, trouble);
+      tableTrouble = trouble;
+      showTable(longer);
       pins.draw();
       if (!longer) drawInspector();
     },
@@ -445,8 +447,9 @@ export function start() {
     if (!t || !graph.tree) return;
     graph.setColours(store.get().color, search.lit() ?? toolbar.lit(t.funcs));
   }
-  /** @param {boolean} longer the same rows and more @param {string} [trouble] */
-  function showTable(longer, trouble = '') {
+  /** Where it is seen; as it is shown again where it comes into sight. @param {boolean} longer the same rows and more */
+  function showTable(longer) {
+    if (!['table', 'both'].includes(store.get().view)) return;
     const a = rows.top;
     table.set({
       rows: a?.rows ?? [],
@@ -455,7 +458,7 @@ export function start() {
       all: everything(),
       sort: store.get().sort,
       more: Boolean(a?.next),
-      note: trouble || (a && !a.rows.length ? 'No function matches.' : ''),
+      note: tableTrouble || (a && !a.rows.length ? 'No function matches.' : ''),
       keep: longer,
     });
   }
@@ -503,7 +506,7 @@ export function start() {
   }
   /* ---- header ---- */
   function themed() {
-    header($('acts'), { help: () => help.show(), link: copyLink });
+    header($('acts'), { help: showHelp, link: copyLink });
     graph.theme();
     panels.theme();
     const c = graph.colours;
@@ -534,6 +537,15 @@ export function start() {
   );
 
   /* ---- keys ---- */
+  /** @type {{show: () => void}|null} */ let help = null;
+  async function showHelp() {
+    try {
+      help ??= (await import('../later/help.js')).helpDialog(bindings);
+      help.show();
+    } catch (e) {
+      toast(`The list of keys could not be loaded: ${/** @type {Error} */ (e).message}`);
+    }
+  }
   const bindings = exploreKeys({
     set: (patch) => void store.set(patch, true),
     go(way) {
@@ -551,7 +563,10 @@ export function start() {
     lines: acts.lines,
     invert: () => store.set({ invert: store.get().invert ? '' : '1', z: '', sel: '' }, true),
     quality: () => store.set({ more: store.get().more === 'quality' ? '' : 'quality' }, true),
-    steps: () => store.set({ more: store.get().more === 'steps' ? '' : 'steps' }, true),
+    steps() {
+      const which = store.get().view === 'compare' ? 'steptime' : 'steps';
+      store.set({ more: store.get().more === which ? '' : which }, true);
+    },
     match: (step) => search.step(step),
     search: () => search.focus(),
     swap: panels.swap,
@@ -566,9 +581,8 @@ export function start() {
       else if (store.get().more) store.set({ more: '' }, true);
       else picture.zoomOut();
     },
-    help: () => help.show(),
+    help: showHelp,
   });
-  const help = helpDialog(bindings);
   listen(bindings);
 
   let topLater = 0;
@@ -618,10 +632,12 @@ export function start() {
     if (any('view', 'a_q', 'a_from', 'a_to', 'norm', 'order') && !changed.has('from')) {
       if (any('view', 'a_from', 'a_to')) time.load();
       panels.showCompare();
+      if (s.more === 'steptime') panels.showMore();
     }
     if (changed.has('lane')) time.show();
-    if (any('more', 'lane')) {
+    if (any('more', 'lane', 'skip', 'rank')) {
       panels.showMore();
+      if (s.view === 'compare') panels.showCompare(false);
       quality();
     }
     if (any('color', 'names')) panels.redraw();

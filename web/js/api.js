@@ -292,6 +292,7 @@ export async function diff(params, signal) {
     norm: text(a.norm),
     comparable: a.comparable === true,
     whyNot: text(a.why_not),
+    view: { root: hash(a.view?.root), found: a.view?.found !== false },
     delta: { value: num(a.delta?.value), se: num(a.delta?.se) },
     warnings: list(a.warnings).map(String),
     a: sideOf(a.a),

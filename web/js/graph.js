@@ -417,6 +417,22 @@ export function createGraph(on) {
       paint(ctx, whole, all, tree, labels, pal, type);
       return { canvas, dpr };
     },
+    /** The same as bars and words, CSS pixels. @param {number} most rows */
+    bars(most) {
+      if (!tree || !W || !pal) return null;
+      const t = tree,
+        p = pal,
+        whole = drawList(),
+        rows = Math.min(most, deepest() + 1);
+      layout(t, { ...view, root, x0, x1, top: 0, height: rows * view.row }, fills, HIDDEN, whole);
+      return {
+        width: W / dpr,
+        rows,
+        row: ROW_PX,
+        up: view.up === true,
+        bars: Array.from({ length: whole.n }, (_, b) => ({ node: whole.node[b], x: whole.x[b] / dpr, w: whole.w[b] / dpr, row: whole.row[b], frames: whole.count[b], fill: p.flat[whole.fill[b]] ?? '', ink: p.ink[whole.fill[b]] ?? '', label: labels[t.func[whole.node[b]]] ?? '' })),
+      };
+    },
     get tree() {
       return tree;
     },

@@ -101,6 +101,7 @@ function tile(ctx, back, mark, kind) {
 export function palette(ctx, c) {
   /** @type {(string|CanvasPattern)[]} */ const fill = new Array(FILLS);
   /** @type {string[]} */ const ink = new Array(FILLS);
+  /** @type {string[]} */ const flat = []; // of a pattern its ground: for pictures without patterns
   c.origins.forEach((base, o) => {
     const inverse = ORIGINS[o] === 'other';
     [base, mix(base, inverse ? c.ink : c.inkInv, LIGHTER)].forEach((f, l) => {
@@ -117,6 +118,8 @@ export function palette(ctx, c) {
   ])) {
     fill[at] = tile(ctx, back, mark, kind);
     fill[at + 1] = tile(ctx, mix(c.bg, back, DIMMED), mix(c.bg, mark, DIMMED), kind);
+    flat[at] = css(back);
+    flat[at + 1] = css(mix(c.bg, back, DIMMED));
     ink[at] = at === UNSYM ? css(c.ink) : css(c.text);
     ink[at + 1] = css(c.muted);
   }
@@ -124,6 +127,7 @@ export function palette(ctx, c) {
   fill[LEVEL] = css(c.level);
   fill[LEVEL + 1] = css(mix(c.bg, c.level, 0.6));
   ink[HIDDEN] = css(c.text);
+  flat[HIDDEN] = css(c.hidden);
   ink[LEVEL] = css(c.text);
   ink[LEVEL + 1] = css(c.muted);
   const light = (/** @type {RGB} */ x) => 0.299 * x[0] + 0.587 * x[1] + 0.114 * x[2];
@@ -138,7 +142,7 @@ export function palette(ctx, c) {
     fill[DIFF + 7 + i] = tile(ctx, x, mix(x, light(x) > 120 ? c.inkInv : c.ink, 0.3), i ? 'back' : 'diagonal');
     ink[DIFF + 7 + i] = on(x);
   });
-  return { fill, ink, back: css(c.bg) };
+  return { fill, ink, flat: fill.map((f, i) => flat[i] ?? (typeof f === 'string' ? f : css(c.hidden))), back: css(c.bg) };
 }
 
 /** What `binary` colours by: code without a binary is its kind. @param {import('./tree.js').Funcs} funcs @param {number} f */

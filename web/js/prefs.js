@@ -3,7 +3,16 @@
 
 const KEY = 'strata.prefs';
 const THEMES = /** @type {const} */ (['auto', 'light', 'dark']);
-/** @typedef {{theme: typeof THEMES[number], utc: boolean, letters: boolean}} Prefs */
+/** Percent: from which value on amber, from which red; of what is covered below which. */
+export const LIMITS = Object.freeze({ covered: [95, 50], lost: [1, 5], noStack: [5, 20], unsymbolised: [5, 20] });
+/** @typedef {Record<keyof typeof LIMITS, readonly number[]>} Limits */
+/** @typedef {{theme: typeof THEMES[number], utc: boolean, letters: boolean, limits: Limits}} Prefs */
+
+/** Thresholds that make sense, each by itself. @param {any} l @returns {Limits} */
+function limits(l) {
+  const good = (/** @type {string} */ k, /** @type {any} */ x) => Array.isArray(x) && x.length === 2 && x.every((v) => typeof v === 'number' && v >= 0 && v <= 100) && (k === 'covered' ? x[0] >= x[1] : x[0] <= x[1]);
+  return /** @type {any} */ (Object.fromEntries(Object.entries(LIMITS).map(([k, d]) => [k, good(k, l?.[k]) ? [...l[k]] : d])));
+}
 
 /** @param {string|null} text @returns {Prefs} anything that is not understood is the default */
 export function parse(text) {
@@ -17,6 +26,7 @@ export function parse(text) {
     theme: THEMES.find((t) => t === p?.theme) ?? 'auto',
     utc: p?.utc === true,
     letters: p?.letters !== false,
+    limits: limits(p?.limits),
   };
 }
 
@@ -35,7 +45,7 @@ export const get = () => current;
 
 /** @param {Partial<Prefs>} patch */
 export function set(patch) {
-  current = { ...current, ...patch };
+  current = parse(JSON.stringify({ ...current, ...patch }));
   try {
     localStorage.setItem(KEY, JSON.stringify(current));
   } catch {

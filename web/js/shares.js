@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/** Coverage and loss as shares, and from where on they are a warning. Pure. */
-
-/** Percent: from which value on amber, from which red. */
-export const LIMITS = { covered: [95, 50], lost: [1, 5], noStack: [5, 20], unsymbolised: [5, 20] };
+/** Coverage and loss as shares, and from where on they are a warning. */
+import * as prefs from './prefs.js';
 
 /** @typedef {''|'warn'|'error'} Level */
 
-/** @param {keyof typeof LIMITS} what @param {number|null} p @returns {Level} */
+/** @param {keyof typeof prefs.LIMITS} what @param {number|null} p @returns {Level} */
 export function level(what, p) {
   if (p === null) return '';
-  const [amber = 0, red = 0] = LIMITS[what];
+  const [amber = 0, red = 0] = prefs.get().limits[what];
   const beyond = (/** @type {number} */ limit) => (what === 'covered' ? p < limit : p >= limit);
   return beyond(red) ? 'error' : beyond(amber) ? 'warn' : '';
 }

@@ -7,6 +7,7 @@ import { createMenu } from './menu.js';
 import { ORIGIN_TEXT, ORIGINS, originOf } from './origin.js';
 import { binaries, binaryOf } from './paint.js';
 import { safeUrl, show } from './safe.js';
+import { dateTime, fromField, toMs } from './time.js';
 import { selfOf } from './tree.js';
 
 /** view, text, key */
@@ -22,7 +23,7 @@ const EXPORTS = /** @type {const} */ ([
   ['pprof', 'pprof'],
   ['speedscope', 'speedscope'],
   ['folded', 'Folded stacks'],
-  ['svg', 'Picture (SVG)'],
+  ['svg', 'Whole graph (SVG)'],
   ['text', 'Report (text)'],
 ]);
 const BINARIES = 8; // in the legend
@@ -40,6 +41,9 @@ const FIRST = ['thread', 'host', 'pid', 'cpu'];
  * @param {() => void} on.curl
  * @param {() => void} on.folded
  * @param {() => void} on.png
+ * @param {() => void} on.svg
+ * @param {() => boolean} on.utc
+ * @param {() => string} on.instant  one inside the range, as the API takes it
  * @param {() => void} on.print
  * @param {() => void} on.recolour
  * @param {() => import('./tree.js').Tree|null} on.tree
@@ -70,18 +74,29 @@ export function createToolbar(at, on) {
   function options() {
     const s = on.state(),
       level = on.type()?.kind === 'level';
-    /** @param {'color'|'names'|'by'|'agg'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] */
+    /** @param {'color'|'names'|'by'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] */
     const pick = (key, text, list, words = {}, push = false) =>
       html`<label class="option option-${key}"
         >${text}<select class="select" @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
           ${list.map((v) => html`<option value=${v} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
         </select></label
       >`;
+    /* of a level: its mean, its last reading, or what it was at an instant */
+    const value = () => {
+      const set = (/** @type {Partial<import('./url.js').State>} */ patch) => on.set({ ...patch, z: '', sel: '' }, true);
+      return html`<label class="option option-agg"
+          >value<select class="select" @change=${(/** @type {Event} */ e) => { const v = /** @type {HTMLSelectElement} */ (e.target).value; set(v === 'at' ? { at: on.instant(), agg: '' } : { agg: v, at: '' }); }}>
+            ${[['', 'average'], ['now', 'now'], ['at', 'at an instant']].map(([k, text]) => html`<option value=${k} .selected=${k === (s.at ? 'at' : s.agg)}>${text}</option>`)}
+          </select></label
+        >${s.at
+          ? html`<input class="field instant" aria-label="Instant" autocomplete="off" spellcheck="false" .value=${dateTime(toMs(s.at, Date.now()), on.utc())} @change=${(/** @type {Event} */ e) => { const field = /** @type {HTMLInputElement} */ (e.target), t = fromField(field.value, on.utc()); field.classList.toggle('bad', !t); field.setAttribute('aria-invalid', String(!t)); if (t) set({ at: t }); }} />`
+          : nothing}`;
+    };
     const link = (/** @type {string} */ format, /** @type {string} */ text) =>
       html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200 }) }))} @click=${() => menu.close()}>${text}</a>`;
     const act = (/** @type {string} */ text, /** @type {() => void} */ run) => html`<button class="pick" type="button" @click=${() => { menu.close(); run(); }}>${text}</button>`;
     render(
-      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true)}${level ? pick('agg', 'value', ['', 'now'], { '': 'average', now: 'now' }, true) : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
+      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
           class="button toggle"
           type="button"
           aria-pressed=${s.invert === '1'}
@@ -92,7 +107,7 @@ export function createToolbar(at, on) {
           ><button class="button" type="button" aria-expanded=${menu.open} @click=${menu.toggle}>${icon('save')}Export</button>${
             menu.open
               ? html`<div class="menu-panel picks right">
-                  ${EXPORTS.map(([format, text]) => link(format, text))}${act('This view (PNG)', on.png)}${act('Print', on.print)}
+                  ${EXPORTS.map(([format, text]) => link(format, text))}${act('This view (PNG)', on.png)}${act('This view (SVG)', on.svg)}${act('Print', on.print)}
                   <hr />${act('Copy folded stacks', on.folded)}${act('Copy as curl (JSON)', on.curl)}
                 </div>`
               : nothing

@@ -14,6 +14,7 @@ export const DEFAULTS = /** @type {const} */ ({
   by: '',
   invert: '',
   agg: '',
+  at: '',
   color: 'origin',
   names: 'short',
   z: '',
@@ -66,9 +67,9 @@ function valid(k, v) {
   if (k === 'by') return v === '' || (v.length <= LONGEST && v.split(',').length <= 3 && v.split(',').every((x) => x !== ''));
   if (k === 'skip') return /^\d{1,6}$/.test(v);
   if (k === 'in') return v === '' || /^(bin|file)=./s.test(v);
-  if ((k === 'a_from' || k === 'a_to') && v === '') return true;
+  if ((k === 'a_from' || k === 'a_to' || k === 'at') && v === '') return true;
   if (k === 'f') return v.length <= LONGEST && parseFilter(v) !== null;
-  if (['from', 'to', 'a_from', 'a_to'].includes(k)) return !Number.isNaN(toMs(v, 0));
+  if (['from', 'to', 'a_from', 'a_to', 'at'].includes(k)) return !Number.isNaN(toMs(v, 0));
   return v.length <= LONGEST;
 }
 

@@ -30,7 +30,7 @@ test('axe finds nothing, in every state and both themes', async () => {
     menu: ['', async (page) => { await page.locator('.a11y-tree').focus(); await page.keyboard.press('ArrowDown'); await page.keyboard.press('.'); }],
     sandwich: ['?view=sandwich&fn=gelu', null],
     compare: [`?view=compare&${B}`, null],
-    quality: ['?more=quality', (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length === 4)],
+    quality: ['?more=quality', (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length === 5)],
     steps: ['?more=steps&lane=rank&step=train:430-430', (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length >= 3)],
     'step time': [`?view=compare&norm=step&skip=0&more=steptime&${B}`, (page) => page.waitForFunction(() => document.querySelectorAll('#more table').length === 3)],
     series: ['?more=series&by=thread', (page) => page.waitForFunction(() => document.querySelector('.series-table'))],

@@ -18,7 +18,7 @@ beforeEach(() => server.reset());
 test('quality: who looked when, loss by reason, unwinding and names by binary, what a number does not contain', async () => {
   await explore('', async (page) => {
     await page.keyboard.press('q');
-    await page.waitForFunction(() => document.querySelectorAll('#more .cover-strip').length === 4 && document.querySelectorAll('#more table').length === 4);
+    await page.waitForFunction(() => document.querySelectorAll('#more .cover-strip').length === 4 && document.querySelectorAll('#more table').length === 5);
     assert.equal((await params(page)).more, 'quality');
     const all = await text(page, '#more');
     for (const part of ['sampled at 99 Hz', 'gpu-12 cpu service=rl-42 · ended', '66.7 %', 'not covered', 'ring_full a record refused by a full ring', 'spool_drop', 'binary of the leaf', 'vmlinux', 'Nothing is scaled up', 'not inside', 'too small to draw']) assert.ok(all.includes(part), `${part} in: ${all}`);
@@ -446,6 +446,97 @@ test('step time of A and B: interval, parts with a residual, ranks; one against 
   });
   server.state.say.set('/steps', (q) => (q.get('limit') === '10000' ? server.error(422, { code: 'query_too_expensive', message: 'too much' }) : null));
   await explore(`${Q}&more=steptime`, async (page) => assert.match(await text(page, '#more .field-error'), /too much/), { expect: [/status of 422/] });
+});
+
+test('compare: the zoom is in the link, Back leaves it, the graph takes it over; g and a letter go there', async () => {
+  const Q = '?from=2026-11-29T13:30:00Z&to=2026-11-29T14:00:00Z';
+  await explore(Q, async (page) => {
+    await page.keyboard.press('g');
+    await page.keyboard.press('c');
+    await page.waitForFunction(() => document.querySelector('#compare .side'));
+    assert.equal((await params(page)).view, 'compare');
+    await page.locator('#compare .a11y-tree').focus();
+    const foot = () => text(page, '.compare-foot');
+    for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('z'));
+    const { z } = await params(page),
+      name = (await foot()).split(' ')[0];
+    assert.match(z, /^[0-9a-f]{16}$/);
+    await page.keyboard.press('g');
+    await page.keyboard.press('e');
+    await page.waitForFunction(() => window.strataGraph.root > 0 || window.strataGraph.tree.rootHash !== 0n);
+    assert.match(await text(page, '#inspector'), new RegExp(`^${name}`), 'the same frame');
+    await page.goBack();
+    await page.goBack();
+    await page.waitForFunction(() => !new URLSearchParams(location.search).get('z'));
+    assert.match(await foot(), /^all /);
+    await page.goForward();
+    await page.waitForFunction((n) => document.querySelector('.compare-foot').textContent.startsWith(n), name);
+    await page.keyboard.press('g');
+    await page.keyboard.press('q');
+    await page.waitForFunction(() => document.querySelector('#more .cover-strip'));
+    assert.equal((await params(page)).more, 'quality');
+    await page.keyboard.press('g');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('b');
+    assert.equal((await params(page)).view, 'both', 'Escape ends what g began');
+  });
+});
+
+test('thresholds are a preference; a level is asked at an instant; the view as SVG holds unit, range and quality', async () => {
+  await explore('?more=quality', async (page) => {
+    await page.waitForFunction(() => document.querySelector('.limits'));
+    assert.equal(await page.locator('.quality .fact.warn', { hasText: 'lost' }).count(), 1);
+    await page.locator('.limits summary').click();
+    await page.getByLabel('lost, from red, percent').fill('50');
+    await page.getByLabel('lost, from amber, percent').fill('40');
+    await page.keyboard.press('Tab');
+    await page.waitForFunction(() => ![...document.querySelectorAll('.quality .fact.warn')].some((f) => f.textContent.includes('lost')));
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector('.limits'));
+    assert.equal(await page.locator('.quality .fact.warn', { hasText: 'lost' }).count(), 0, 'it lasts');
+    await page.locator('.limits summary').click();
+    await page.locator('.limits button').click();
+    await page.waitForFunction(() => [...document.querySelectorAll('.quality .fact.warn')].some((f) => f.textContent.includes('lost')));
+  });
+  const live = { id: 'live:bytes:level', name: 'live', unit: 'bytes', kind: 'level' };
+  server.state.say.set('/flamegraph', (p) => ({ ...answers.flamegraph(server.treeOf('3k'), p), type: live, agg: p.get('at') ? 'at' : 'average' }));
+  await explore('?q=live', async (page) => {
+    await page.locator('.option-agg select').selectOption('at');
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('at'));
+    await page.waitForFunction(() => !document.body.dataset.state);
+    await settled(page);
+    let p = asked('/flamegraph').at(-1).params;
+    assert.deepEqual([p.get('at'), p.get('agg')], ['2026-11-29T14:00:00Z', null]);
+    await page.locator('.instant').fill('yesterday');
+    await page.keyboard.press('Tab');
+    assert.equal(await page.locator('.instant').getAttribute('aria-invalid'), 'true');
+    await page.locator('.instant').fill('2026-11-29T13:10:00Z');
+    await page.keyboard.press('Tab');
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('at') === '2026-11-29T13:10:00Z');
+    await settled(page);
+    p = asked('/flamegraph').at(-1).params;
+    assert.equal(p.get('at'), '2026-11-29T13:10:00Z');
+    await page.locator('.option-agg select').selectOption('now');
+    await settled(page);
+    assert.deepEqual([asked('/flamegraph').at(-1).params.get('agg'), (await params(page)).at], ['now', undefined]);
+  });
+  server.state.say.clear();
+  const evil = '</text><script>window.__pwn=1</script>\u202e\ufffe';
+  server.state.say.set('/flamegraph', (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); a.strings[a.strings.indexOf('train_step')] = evil; return a; });
+  await explore('', async (page) => {
+    await page.locator('button', { hasText: 'Export' }).click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.locator('.pick', { hasText: 'This view (SVG)' }).click()]);
+    assert.equal(file.suggestedFilename(), 'strata-cpu.svg');
+    const svg = readFileSync(await file.path(), 'utf8');
+    for (const part of ['cpu, ns, sum', '2026-11-29 13:00:00', 'covered 95.5', 'lost 1.4', 'train_epoch']) assert.ok(svg.replaceAll('\u202f', ' ').includes(part), part);
+    assert.ok(!svg.includes('<script') && !svg.includes('\u202e') && svg.includes('&lt;script&gt;'));
+    const blank = await x.browser.newPage(); // no policy stands there
+    const parsed = await blank.evaluate((t) => { const d = new DOMParser().parseFromString(t, 'image/svg+xml'); return { bad: d.querySelector('parsererror') !== null, bars: d.querySelectorAll('g > g > rect').length, scripts: d.querySelectorAll('script').length }; }, svg);
+    await blank.close();
+    assert.equal(parsed.bad, false);
+    assert.ok(parsed.scripts === 0 && parsed.bars > 300, JSON.stringify(parsed));
+  });
 });
 
 test('scrolling paints what comes into sight and nothing twice; it is what painting all at once gives', async () => {

@@ -136,7 +136,7 @@ async function shoot([scheme, query, act, reply, [width, height] = [1440, 900]],
   await p.ready();
   await p.page.waitForTimeout(700);
   await act?.(p.page);
-  await p.page.waitForTimeout(200);
+  await p.page.waitForTimeout(300);
   const png = await p.page.screenshot(options);
   await p.close();
   return png;
@@ -147,15 +147,15 @@ const STATES = {
   'flame graph': [Q], 'zoomed, pointed at': [Q, zoomed], 'search': [`${Q}&s=cuda`], 'filters': [`${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
   'graph and table': [`${Q}&view=both`], 'table, shares of patterns': [`${Q}&view=table&any=cuda&any=bin%3D%2Flibtorch%2F&any=gelu`], 'lines': [`${Q}&view=table&key=line`], 'by thread': [`${Q}&by=thread&view=both`],
   'sandwich': [`${Q}&view=sandwich&fn=forward`], 'compare': [`${Q}&view=compare${RANGE}`], 'compare selectors, per step': [`${Q}&view=compare&norm=step&a_q=cpu%7Bservice%21%3D%22rl-42%22%7D${RANGE}`], 'coverage and loss': [`${Q}&more=quality`],
-  'steps and events': [`${Q}&more=steps&lane=rank&step=train:430-430`], 'chart as table': [`${Q}&more=series`], 'colours by binary': [`${Q}&color=binary`], 'colours by self, inverted': [`${Q}&color=self&invert=1`],
+  'steps and events': [`${Q}&more=steps&lane=rank&step=train:430-430`], 'step time, A and B': [`${Q}&view=compare&norm=step&more=steptime&skip=0&from=2026-11-29T13:30:00Z&to=2026-11-29T14:00:00Z&a_from=2026-11-29T13:00:00Z&a_to=2026-11-29T13:30:00Z`], 'chart as table': [`${Q}&more=series`], 'colours by binary': [`${Q}&color=binary`], 'colours by self, inverted': [`${Q}&color=self&invert=1`],
   'completion': [Q, complete], 'selector error': ['?q=cpu%7Bhost%3Dgpu%7D'], 'range': [Q + RANGE, click('#range-button')], 'menu of a frame': [Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
   'export': [Q, click('#options .menu-anchor .button')], 'help': [Q, (page) => page.keyboard.press('?')], 'slow': [Q, slow], 'few samples': [Q, null, few],
   'never ingested': ['', null, () => answers.empty('never_ingested')], 'no agent then': ['', null, () => answers.empty('no_agent_in_range')], 'no match': [Q.replace('1%5B', '0%5B'), null, noMatch], 'type absent': ['', null, () => answers.empty('type_absent')],
   'filtered out': [`${Q}&f=keep%3Anothing`], 'expired': ['', null, () => answers.empty('expired')], 'future': ['', null, () => answers.empty('future')], 'covered and zero': ['', null, () => answers.empty('zero')],
   'no such step': [`${Q}&step=x`, null, () => answers.empty('no_steps')], 'server gone': [Q, null, gone], 'too expensive': [Q, null, error], 'part of the shards': [Q, null, (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, shards: { asked: 9, read: 7, unreadable: 2 }, warnings: ['unreadable: two shards of gpu-12'] } }; }],
 };
-const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'completion', 'never ingested', 'too expensive', 'help'];
-const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'compare'];
+const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'step time, A and B', 'completion', 'never ingested', 'too expensive', 'help'];
+const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'step time, A and B'];
 
 /** Pictures beside each other, each with its name, made small. @param {[string, Buffer][]} list */
 async function sheet(file, list, columns, wide, scheme) {

@@ -139,6 +139,7 @@ test('10,000 random states: decode(encode(s)) = s', () => {
       by: pick('', 'thread', 'host,rank'),
       invert: pick('', '1'),
       agg: pick('', 'now'),
+      at: pick('', '2026-11-29T13:05:00Z'),
       color: pick('origin', 'binary', 'self'),
       names: pick('short', 'full'),
       z: hash(),
@@ -238,9 +239,14 @@ test('hostile text', () => {
 });
 
 test('preferences: anything not understood is the default', () => {
-  const d = { theme: 'auto', utc: false, letters: true };
+  const limits = { covered: [95, 50], lost: [1, 5], noStack: [5, 20], unsymbolised: [5, 20] },
+    d = { theme: 'auto', utc: false, letters: true, limits };
   for (const bad of [null, '', '{', '[]', '7', '{"theme":"pink","utc":"yes","letters":0}']) assert.deepEqual(parsePrefs(bad), d);
-  assert.deepEqual(parsePrefs('{"theme":"dark","utc":true,"letters":false}'), { theme: 'dark', utc: true, letters: false });
+  assert.deepEqual(parsePrefs('{"theme":"dark","utc":true,"letters":false}'), { theme: 'dark', utc: true, letters: false, limits });
+  const own = (l) => parsePrefs(JSON.stringify({ limits: l })).limits;
+  assert.deepEqual(own({ lost: [0.1, 2], covered: [99, 90] }), { ...limits, lost: [0.1, 2], covered: [99, 90] });
+  for (const bad of [[5, 1], [1], [-1, 5], [1, 101], ['1', 5], null]) assert.deepEqual(own({ lost: bad }), limits, JSON.stringify(bad));
+  assert.deepEqual(own({ covered: [50, 95] }), limits, 'covered falls');
 });
 
 test('what is offered is what show() writes; what was meant is found again', () => {

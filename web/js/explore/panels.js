@@ -52,7 +52,7 @@ export function createPanels(on) {
         const s = store.get(),
           [a, b] = on.time.rangesMs();
         const spec = (/** @type {[number, number]} */ r) => /** @type {[string, string]} */ (r.map(toSpec));
-        return { a: spec(a), b: spec(b), more: s.more, norm: s.norm, order: s.order, drawn: s.a_from !== '', q: s.q, aq: s.a_q, steps: on.time.marks.steps?.names.map((x) => x.name) ?? [] };
+        return { a: spec(a), b: spec(b), more: s.more, norm: s.norm, order: s.order, drawn: s.a_from !== '', q: s.q, aq: s.a_q, z: s.z, steps: on.time.marks.steps?.names.map((x) => x.name) ?? [] };
       },
       set: (patch) => store.set(patch, true),
       before(seconds) {
@@ -130,6 +130,9 @@ export function createPanels(on) {
       const s = store.get().view === 'compare';
       on.time.setRange();
       if (s) compare.want((p) => (again ? p.show() : p.redraw()));
+    },
+    zoomCompare() {
+      compare.want((p) => void p.zoom());
     },
     redraw() {
       sandwich.now?.redraw();

@@ -12,6 +12,7 @@ import { show } from '../safe.js';
 import { SelectorError, parseSelector, trySelector, writeSelector } from '../selector.js';
 import { shares } from '../shares.js';
 import { rangeText } from '../time.js';
+import { findHash, hashOf } from '../tree.js';
 
 const MAX_NODES = 10_000;
 const ROWS = 100;
@@ -21,7 +22,7 @@ const ORDERS = /** @type {const} */ ([['b', 'B'], ['a', 'A'], ['delta', 'Δ']]);
 const BEFORE = /** @type {const} */ ([['', 'right before B'], ['3600', '1 h before B'], ['86400', '24 h before B'], ['604800', '7 d before B']]);
 
 /**
- * @typedef {{a: [string, string], b: [string, string], norm: string, order: string, more: string, drawn: boolean, q: string, aq: string, steps: string[]}} View
+ * @typedef {{a: [string, string], b: [string, string], norm: string, order: string, more: string, drawn: boolean, q: string, aq: string, z: string, steps: string[]}} View
  *   drawn: A's range stands in the URL; aq: A's selector, '' the same; steps: names that are known
  */
 
@@ -86,13 +87,27 @@ export function createCompare(el, on) {
     a11y.update(t, graph.root, n, (k) => `${name(x, k)}, ${words(x, k)}`);
     render(html`<b class="mono"><bdi>${name(x, n)}</bdi></b><span>${words(x, n)}</span>`, foot);
   }
-  /** @param {number} n */
+  /** The link says where one is zoomed, as in the other views; what it says is shown. @param {number} n */
   function zoom(n) {
     const t = graph.tree;
     if (!t || n < 0 || t.func[n] < 0) return;
-    graph.zoomTo(n);
-    select(n);
+    on.set({ z: hashOf(t, n), sel: '' });
     a11y.el.focus({ preventScroll: true });
+  }
+  /** One level out of what is drawn: the caller, or the whole where another answer holds it. */
+  function zoomOut() {
+    const t = graph.tree;
+    if (t && graph.root > 0) zoom(t.parent[graph.root]);
+    else if (t?.rootHash) on.set({ z: '', sel: '' });
+  }
+  /** Is the zoom of the link in this tree? @param {string} z */
+  function zoomed(z, animate = true) {
+    const t = graph.tree,
+      n = t ? findHash(t, z) : -1;
+    if (n < 0) return false;
+    graph.zoomTo(n, animate);
+    select(n);
+    return true;
   }
   /** @param {KeyboardEvent} e */
   function key(e) {
@@ -101,8 +116,8 @@ export function createCompare(el, on) {
     const way = /** @type {const} */ ({ ArrowUp: 'up', ArrowDown: 'down', ArrowLeft: 'left', ArrowRight: 'right' })[e.key];
     if (way) select(graph.neighbour(way));
     else if (e.key === 'Enter') zoom(graph.selected);
-    else if (e.key === 'Home') zoom(0);
-    else if ((e.key === 'Backspace' || e.key === 'Escape') && graph.root > 0) zoom(t.parent[graph.root]);
+    else if (e.key === 'Home') on.set({ z: '', sel: '' });
+    else if (e.key === 'Backspace' || (e.key === 'Escape' && (graph.root > 0 || t.rootHash))) zoomOut();
     else if (e.key === 'c') on.copy(d?.funcs.name[d.node.func[graph.selected] ?? 0] ?? '');
     else return;
     e.preventDefault();
@@ -214,21 +229,28 @@ export function createCompare(el, on) {
     const order = /** @type {import('./diff.js').Order} */ (on.view().order);
     graph.setTree(treeOf(d, order), on.short());
     graph.setFills(looks(d).map((l) => DIFF + l));
-    select(0);
+    if (!zoomed(on.view().z, false)) select(0);
   }
 
   return {
-    async show() {
+    /** The link says another zoom: in the tree at hand, or from there on asked for. */
+    async zoom() {
+      const v = on.view();
+      if (d && !zoomed(v.z)) await this.show(v.z);
+    },
+    /** @param {string} [root] of the tree, where the zoom of the link is too small to be in the whole */
+    async show(root = '') {
       const v = on.view();
       const ask = { ...on.question(), a_from: v.a[0], a_to: v.a[1], b_from: v.b[0], b_to: v.b[1], norm: v.norm };
       drawHead();
       try {
         const [tree, top] = await Promise.all([
-          slots.tree.run((signal) => api.diff({ ...ask, order: v.order, max_nodes: MAX_NODES, width: Math.max(320, Math.round(el.clientWidth * devicePixelRatio)) }, signal)),
+          slots.tree.run((signal) => api.diff({ ...ask, order: v.order, max_nodes: MAX_NODES, root: root || undefined, width: Math.max(320, Math.round(el.clientWidth * devicePixelRatio)) }, signal)),
           slots.top.run((signal) => api.diff({ ...ask, view: 'top', limit: ROWS }, signal)),
         ]);
         [d, rows, trouble] = [tree, top, ''];
         drawTree();
+        if (v.z && !root && tree.comparable && graph.root === 0 && on.view().z === v.z) return void this.show(v.z);
         on.announce(`Compared: ${tree.comparable && tree.delta.value !== null ? `change ${signed(tree, tree.delta.value)}` : 'no data'}`);
       } catch (e) {
         if (/** @type {Error} */ (e).name === 'AbortError') return;

@@ -7,6 +7,7 @@ import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import * as api from '../api.js';
 import { count, percent, period, sig3, total } from '../fmt.js';
 import { icon } from '../icons.js';
+import * as prefs from '../prefs.js';
 import { show } from '../safe.js';
 import { level, shares } from '../shares.js';
 import { dateTime, span } from '../time.js';
@@ -152,6 +153,22 @@ export function createCoverage(el, on) {
       </tbody>
     </table>`;
   }
+  /** From where on the page warns: a preference of this browser. */
+  function limits() {
+    const now = prefs.get().limits;
+    const rows = /** @type {const} */ ([['covered', 'covered, under'], ['lost', 'lost, from'], ['noStack', 'no stack, truncated, from'], ['unsymbolised', 'unsymbolised, from']]);
+    /** @param {keyof typeof prefs.LIMITS} k @param {0|1} i @param {string} text */
+    const field = (k, i, text) =>
+      html`<input class="field small" type="number" min="0" max="100" step="any" aria-label="${text} ${i ? 'red' : 'amber'}, percent" .value=${String(now[k][i])} @change=${(/** @type {Event} */ e) => {
+        const x = [...now[k]];
+        x[i] = Number(/** @type {HTMLInputElement} */ (e.target).value);
+        prefs.set({ limits: { ...now, [k]: x } });
+        draw(); // what makes no sense is the default again
+      }} />`;
+    return html`<details class="limits"><summary>When to warn</summary><table class="facts" aria-label="When to warn"><thead><tr><th scope="col">percent</th><th scope="col" class="num">amber</th><th scope="col" class="num">red</th></tr></thead>
+      <tbody>${rows.map(([k, text]) => html`<tr><th scope="row">${text}</th><td class="num">${field(k, 0, text)}</td><td class="num">${field(k, 1, text)}</td></tr>`)}</tbody></table>
+      <button class="button small" type="button" @click=${() => { prefs.set({ limits: prefs.LIMITS }); draw(); }}>As delivered</button></details>`;
+  }
   function draw() {
     const f = on.flame();
     if (!f) return;
@@ -168,7 +185,7 @@ export function createCoverage(el, on) {
             ${q.gaps.length ? html`<ul class="gaps">${q.gaps.slice(0, GAPS).map((g) => html`<li>${dateTime(g.from, on.utc())}, ${span(g.to - g.from)}: ${show(g.why.replaceAll('_', ' '))}</li>`)}${q.gaps.length + q.gapsMore > GAPS ? html`<li>${count(q.gaps.length + q.gapsMore - GAPS)} more gaps</li>` : nothing}</ul>` : nothing}</section>
           <section><h3>Lost, by reason</h3>${losses(f)}</section>
           <section><h3>Unwinding and names, by binary</h3>${names(f)}</section>
-          <section class="behind-wide"><h3>What a number here does not contain</h3>${contains(f)}</section>
+          <section class="behind-wide"><h3>What a number here does not contain</h3>${contains(f)}${limits()}</section>
         </div>`,
       el,
     );

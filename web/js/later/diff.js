@@ -37,7 +37,7 @@ export function treeOf(d, order) {
     n,
     node: { depth, func: func.map((f, i) => (f < 0 ? -1 : i)), self, total: w, hidden: d.node.hidden },
     func: { name: of(funcs.name), file: of(funcs.file), bin: of(funcs.bin), kind: of(funcs.kind), key: of(funcs.key) },
-  });
+  }, d.view.root ? BigInt(`0x${d.view.root}`) : 0n);
 }
 
 /** Divisor of a side, 1 where nothing is known. @param {Diff} d @param {'a'|'b'} side */

@@ -39,7 +39,7 @@ import * as states from '../states.js';
 import { createTable } from '../table.js';
 import { isRelative, rangeText, toSpec } from '../time.js';
 import { createToolbar } from '../toolbar.js';
-import { findHash } from '../tree.js';
+import { findHash, hashOf } from '../tree.js';
 import { encode } from '../url.js';
 
 const LATE_MS = 150;
@@ -68,7 +68,7 @@ export function start() {
   /** What a selection of weights is asked with beside it. */
   const limited = () => {
     const s = store.get();
-    return { step: s.step || undefined, agg: s.agg || undefined };
+    return { step: s.step || undefined, agg: s.at ? undefined : s.agg || undefined, at: s.at || undefined };
   };
   /** The question about weights: with the filters. */
   const shown = () => ({ ...asked(), ...limited(), f: store.get().f });
@@ -200,7 +200,11 @@ export function start() {
       type: () => picture.flame?.type ?? null,
       curl: () => copy(api.curl('/flamegraph', { ...sameShown(), ...shaped(), max_nodes: 0 }), 'curl command copied'),
       folded: copyFolded,
-      png: () => void savePng(),
+      png: () => void savePicture('png'),
+      svg: () => void savePicture('svg'),
+      utc: () => prefs.get().utc,
+      /* an instant to begin with: the end of what is shown */
+      instant: () => toSpec(picture.flame?.range.to ?? Date.now()),
       print: () => window.print(),
       recolour,
       tree,
@@ -323,7 +327,7 @@ export function start() {
       }
       picture.keep(a);
       calm();
-      if (!a.view.found) {
+      if (!a.view.found && s.view !== 'compare') {
         toast('The frame of this link is not here: its nearest caller is shown');
         picture.flame = a; // so that the change below finds itself done
         store.set({ z: a.view.root });
@@ -493,13 +497,16 @@ export function start() {
       toast(`The stacks could not be copied: ${/** @type {Error} */ (e).message}`);
     }
   }
-  async function savePng() {
+  /** @param {'png'|'svg'} kind */
+  async function savePicture(kind) {
     const { flame } = picture,
       t = tree();
     if (!flame || !t) return;
     try {
-      const m = await import('../later/png.js');
-      await m.savePng(graph, flame, t, { range: rangeText(store.get().from, store.get().to, Date.now(), true), q: store.get().q, f: store.get().f });
+      /* it stands alone: no word that means another time tomorrow */
+      const about = { range: rangeText(toSpec(flame.range.from), toSpec(flame.range.to), 0, true), q: store.get().q, f: store.get().f };
+      if (kind === 'png') await (await import('../later/png.js')).savePng(graph, flame, t, about);
+      else (await import('../later/svg.js')).saveSvg(graph, flame, t, about);
     } catch (e) {
       toast(`The picture could not be made: ${/** @type {Error} */ (e).message}`);
     }
@@ -588,7 +595,7 @@ export function start() {
   let topLater = 0;
   store.subscribe((s, changed) => {
     const any = (/** @type {string[]} */ ...keys) => keys.some((k) => changed.has(k));
-    if (any('q', 'f', 'from', 'to', 'by', 'step', 'invert', 'agg')) {
+    if (any('q', 'f', 'from', 'to', 'by', 'step', 'invert', 'agg', 'at')) {
       selectorBar.setError('');
       rangeMenu.setError('');
       if (s.to !== 'now' && live.state.on) live.toggle();
@@ -600,7 +607,8 @@ export function start() {
       if (any('step')) time.show();
       rows.everywhere.clear();
       load();
-    } else if (changed.has('z') && picture.flame?.tree) {
+    } else if (changed.has('z') && s.view === 'compare') panels.zoomCompare();
+    else if (picture.flame?.tree && (changed.has('z') || (changed.has('view') && s.view !== 'compare' && hashOf(picture.flame.tree, graph.root) !== s.z))) {
       if (!(picture.flame.view.root === s.z && graph.root === 0 && graph.tree === picture.flame.tree)) picture.show(s.z);
     } else if (changed.has('sel') && tree()) {
       const t = tree(),

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, beforeEach, test } from 'node:test';
 import * as answers from '../fixtures/answers.mjs';
+import { diff } from '../fixtures/diff.mjs';
 import * as marks from '../fixtures/marks.mjs';
 import { clipboard, params, place, settled, start, text } from './harness.mjs';
 
@@ -480,6 +481,25 @@ test('compare: the zoom is in the link, Back leaves it, the graph takes it over;
     await page.keyboard.press('Escape');
     await page.keyboard.press('b');
     assert.equal((await params(page)).view, 'both', 'Escape ends what g began');
+  });
+});
+
+test('one group alone, from its level; what cannot be compared offers the halves of what there is', async () => {
+  await explore('?by=thread', async (page) => {
+    const at = await place(page, 'thread=MainThread');
+    await page.mouse.click(at.x, at.y, { button: 'right' });
+    await page.locator('[role=menuitem]', { hasText: 'Only thread = MainThread' }).click();
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('q')?.includes('thread'));
+    assert.deepEqual([(await params(page)).q, (await params(page)).by], ['cpu{thread="MainThread"}', undefined]);
+  });
+  let first = true;
+  server.state.say.set('/diff', (p) => (first ? { ...diff(server.treeOf('3k'), p), comparable: false, why_not: 'a_not_covered' } : null));
+  await explore('?view=compare&from=2026-11-29T13:30:00Z&to=2026-11-29T14:00:00Z', async (page) => {
+    first = false;
+    await page.locator('#compare button', { hasText: 'Compare its two halves' }).click();
+    await page.waitForFunction(() => new URLSearchParams(location.search).get('a_from'));
+    const p = await params(page);
+    assert.deepEqual([p.a_from, p.a_to, p.from, p.to], ['2026-11-29T13:30:00Z', '2026-11-29T13:45:00Z', '2026-11-29T13:45:00Z', '2026-11-29T14:00:00Z']);
   });
 });
 

@@ -4,6 +4,7 @@ import { label } from '../details.js';
 import { filterOf } from '../filters.js';
 import { createFrameMenu } from '../framemenu.js';
 import { copy } from '../notify.js';
+import { show } from '../safe.js';
 import * as store from '../store.js';
 import { folded, isLevel } from '../tree.js';
 
@@ -15,6 +16,7 @@ import { folded, isLevel } from '../tree.js';
  * @param {(f: string) => void} on.filter
  * @param {() => void} on.sandwich
  * @param {() => void} on.link
+ * @param {(label: string, value: string) => void} on.only  the selection gets another condition
  */
 export function createFrameActs(graph, picture, on) {
   const menu = createFrameMenu(on.left);
@@ -42,13 +44,22 @@ export function createFrameActs(graph, picture, on) {
     const n = name();
     if (n) store.set({ view: 'table', key: 'line', s: n }, true);
   }
+  /** What a level of `by` stands for, null: the selected frame is none, or one without a value. */
+  function level() {
+    const t = picture.tree(),
+      f = t ? t.func[graph.selected] : 0;
+    const m = t && f > 0 && isLevel(t, f) ? (t.funcs.name[f] ?? '').match(/^([\w.]+)=(.+)$/s) : null;
+    return m && m[2] !== '(none)' ? { label: m[1] ?? '', value: m[2] ?? '' } : null;
+  }
   /** @param {number} x @param {number} y client pixels */
   function open(x, y) {
     const t = picture.tree(),
       n = graph.selected;
     if (!t) return;
-    const off = !name();
+    const off = !name(),
+      only = level();
     menu.open(label(picture.context(t), n), [
+      ...(only ? [{ text: `Only ${show(only.label)} = ${show(only.value)}`, key: '', run: () => on.only(only.label, only.value) }] : []),
       { text: 'Zoom', key: 'Enter', off: n === graph.root, run: () => picture.zoom(n) },
       { text: 'Zoom out', key: '⌫', off: picture.outer() === null, run: picture.zoomOut },
       { text: 'Only stacks with it', key: 'k', off, line: true, run: filter('keep') },

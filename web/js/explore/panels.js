@@ -59,6 +59,7 @@ export function createPanels(on) {
         const [from, to] = on.time.rangeMs();
         store.set(seconds ? { a_from: toSpec(from - seconds * 1000), a_to: toSpec(to - seconds * 1000) } : { a_from: '', a_to: '' }, true);
       },
+      halves,
       swap,
       short,
       utc: () => prefs.get().utc,
@@ -66,6 +67,18 @@ export function createPanels(on) {
       announce,
     }),
   );
+  /** Where A has no data: what B has of them, cut in two. False: there are too few to cut. */
+  function halves() {
+    const s = on.time.series,
+      [, b] = on.time.rangesMs();
+    const seen = s ? s.value.flatMap((v, i) => (v !== null && s.from + i * s.bucket < b[1] && s.from + (i + 1) * s.bucket > b[0] ? [s.from + i * s.bucket] : [])) : [];
+    const from = Math.max(b[0], seen[0] ?? NaN),
+      to = Math.min(b[1], (seen.at(-1) ?? NaN) + (s?.bucket ?? 0));
+    if (!s || !(to - from >= 2000)) return false;
+    const mid = Math.round((from + to) / 2000) * 1000;
+    store.set({ a_from: toSpec(from), a_to: toSpec(mid), from: toSpec(mid), to: toSpec(to) }, true);
+    return true;
+  }
   function swap() {
     if (store.get().view !== 'compare') return;
     const [a, b] = on.time.rangesMs(),

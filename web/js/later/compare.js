@@ -33,6 +33,7 @@ const BEFORE = /** @type {const} */ ([['', 'right before B'], ['3600', '1 h befo
  * @param {() => View} on.view
  * @param {(patch: Partial<import('../url.js').State>) => void} on.set
  * @param {(seconds: number) => void} on.before  A is as long as B and begins so long before it; 0: right before
+ * @param {() => boolean} on.halves  A and B are the halves of what B has data of; false: too little
  * @param {() => void} on.swap
  * @param {() => boolean} on.short
  * @param {() => boolean} on.utc
@@ -185,7 +186,7 @@ export function createCompare(el, on) {
           ? html`${sideLine(x, 'a', v.a)}${sideLine(x, 'b', v.b)}
               <div class="side"><b>Δ ${x.comparable && x.delta.value !== null ? signed(x, x.delta.value) : 'no data'}</b>${
                 x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : nothing
-              }<span>${NORMS.find(([k]) => k === x.norm)?.[1] ?? `per ${x.norm}`}</span>${x.comparable ? nothing : html`<span class="fact warn">${icon('warn')}<b>cannot be compared: ${show(x.whyNot.replaceAll('_', ' '))}</b></span>`}${x.warnings.map(
+              }<span>${NORMS.find(([k]) => k === x.norm)?.[1] ?? `per ${x.norm}`}</span>${x.comparable ? nothing : html`<span class="fact warn">${icon('warn')}<b>cannot be compared: ${show(x.whyNot.replace(/^[ab]_/, (s) => s.toUpperCase()).replaceAll('_', ' '))}</b></span>${x.whyNot.startsWith('a_') && !v.aq ? html`<button class="button small" type="button" title="A: the first half of what B has data of; B: the second" @click=${() => { if (!on.halves()) on.announce('There is too little to compare'); }}>Compare its two halves</button>` : nothing}`}${x.warnings.map(
                 (w) => html`<span class="fact warn">${icon('warn')}<b>${show(w)}</b></span>`,
               )}</div>
               <div class="legend diff-legend">${[['more2', 'more in B'], ['less2', 'less in B'], ['same', 'n.s. or under 2 %'], ['new', 'new'], ['gone', 'removed']].map(

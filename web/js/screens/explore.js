@@ -188,7 +188,7 @@ export function start() {
     range: () => fixed,
   });
   const filterBar = createFilterBar($('filters'), { f: () => store.get().f, change: setFilters });
-  const acts = createFrameActs(graph, picture, { left: toGraph, filter: addFilter, sandwich: () => void panels.sandwichSelected(), link: () => copyLink(false) });
+  const acts = createFrameActs(graph, picture, { left: toGraph, filter: addFilter, sandwich: () => void panels.sandwichSelected(), link: () => copyLink(false), only });
   const toolbar = createToolbar(
     { views: $('views'), options: $('options'), legend: $('legend') },
     {
@@ -258,6 +258,11 @@ export function start() {
     const moves = [...f, ...had].some((x) => f.includes(x) !== had.includes(x) && !keepsPaths(x));
     store.set(moves ? { f, z: '', sel: '' } : { f }, true);
     announce(f.length ? `${f.length} ${f.length === 1 ? 'filter' : 'filters'}` : 'No filters');
+  }
+  /** One group and no other: what it was grouped by is said by the selector from then on. @param {string} name @param {string} value */
+  function only(name, value) {
+    const sel = trySelector(store.get().q);
+    if (sel) store.set({ q: writeSelector({ ...sel, matchers: [...sel.matchers, { name, op: '=', value }] }), by: '', z: '', sel: '' }, true);
   }
   /** @param {string} f */
   function addFilter(f) {

@@ -40,9 +40,28 @@ def each_ref(schema, root):
     return schema
 
 
-def fits(v, schema, root, at):
-    """The part of JSON Schema that the page uses; unknown words are a mistake in it."""
+def named(schema, root):
+    """The keys that an object of it may have; None: any."""
     schema = each_ref(schema, root)
+    if "additionalProperties" in schema:
+        return None
+    keys = set(schema.get("properties", {}))
+    for sub in schema.get("allOf", []) + schema.get("anyOf", []):
+        if "object" in str(each_ref(sub, root).get("type", "object")):
+            more = named(sub, root)
+            if more is None:
+                return None
+            keys |= more
+    return keys
+
+
+def fits(v, schema, root, at, whole=True):
+    """The part of JSON Schema that the page uses; unknown words are a mistake in it. An answer has
+    no key that the page does not name. whole: schema is all that is said of v."""
+    schema = each_ref(schema, root)
+    keys = named(schema, root) if whole and isinstance(v, dict) else None
+    for key in sorted(v.keys() - keys) if keys else []:
+        raise Misfit(f"{at}: {key} is not in the page")
     for word, x in schema.items():
         if word == "type":
             if not any(is_type(v, w) for w in ([x] if isinstance(x, str) else x)):
@@ -76,12 +95,12 @@ def fits(v, schema, root, at):
                 raise Misfit(f"{at}: {len(v)} items, {word} {x}")
         elif word == "allOf":
             for sub in x:
-                fits(v, sub, root, at)
+                fits(v, sub, root, at, False)
         elif word == "anyOf":
             wrong = []
             for sub in x:
                 try:
-                    fits(v, sub, root, at)
+                    fits(v, sub, root, at, False)
                     break
                 except Misfit as e:
                     wrong.append(str(e))

@@ -466,13 +466,45 @@ struct query_shown_ask {
     uint64_t root;
 };
 
+struct query_shape;
+
 /*
- * The union as query_tree_union() makes it, without the nodes that are too small to be shown: their
- * number is in cut[], their weight in their ancestors' totals.
- *   ret_done  false: not for this question or these data; nothing was done, the gather is whole
+ * What query_shape() makes, without the nodes that are too small to be shown: their number is in
+ * cut[], their weight in their ancestors' totals. Of a tree before filters there are the sums
+ * alone. ret_done  false: not for this question or these data; nothing was done, the gather is
+ * whole
  */
 [[nodiscard]] int query_tree_shown(struct query *q, const struct query_shown_ask *ask,
-                                   struct query_tree *ret, bool *ret_done, struct query_err *e);
+                                   struct query_shape *ret, bool *ret_done, struct query_err *e);
+
+/* A node and all below it, in 16 bytes: one line of cache holds a node, its parent and two more. */
+#define QUERY_NODE_BITS 28 /* of low */
+struct query_slim {
+    int64_t sum;  /* not negative; of what is shown -1 - its number in the tree */
+    uint64_t low; /* observations << QUERY_NODE_BITS | nodes, itself included; 0: weighs nothing */
+};
+
+/*
+ * All tries as one, without by=, by numbers of functions: what tables are made of. Parents come
+ * first; 0 is the root.
+ */
+struct query_numbers {
+    uint32_t n; /* 0: nothing was gathered */
+    const uint32_t *parent, *func;
+    bool named; /* func: of the tree; else ids of the epoch */
+    uint32_t epoch;
+    const struct query_slim *sum; /* of subtrees */
+    const uint64_t *again;        /* bits: the function is above the node as well */
+    uint32_t n_acc;
+    struct query_acc *const *acc; /* their entries name nodes: weights of their own */
+    struct query_tree merged;
+};
+
+/* ret_done: as above. ret_s->t: the root, its sums; functions as they are met. */
+[[nodiscard]] int query_tree_numbers(struct query *q, struct query_shape *ret_s,
+                                     struct query_numbers *ret, bool *ret_done,
+                                     struct query_err *e);
+void query_numbers_deinit(struct query_numbers *u);
 
 static inline uint64_t query_samples(const struct query_tree *t, uint32_t side, uint32_t i)
 {
@@ -504,6 +536,19 @@ struct query_shape {
 [[nodiscard]] int query_shape(struct query *q, bool invert, struct query_shape *ret,
                               struct query_err *e);
 void query_shape_deinit(struct query_shape *s);
+
+/*
+ * What the filters leave of a tree by numbers, for shown.c.
+ *   t     has the functions
+ *   all   the tree: parent and func
+ *   acc   whose entries weigh its nodes; of those that stay they name nodes of to from now on
+ *   to    initialised
+ *   ret   one per filter
+ */
+[[nodiscard]] int query_shape_sift(struct query *q, struct query_tree *t,
+                                   const struct query_tree *all, uint32_t n_acc,
+                                   struct query_acc *const *acc, struct query_tree *to,
+                                   const struct query_filtered **ret, struct query_err *e);
 
 /* Samples that hold a match, each once. */
 struct query_seen {

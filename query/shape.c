@@ -194,6 +194,19 @@ static int reshape(struct query *q, bool invert, struct query_shape *s, struct q
 /* ---- filters -----------------------------------------------------------------------------------
  */
 
+/* hit[k]: the functions of t that filter k's pattern matches. */
+static int match_filters(struct query *q, const struct query_tree *t,
+                         uint8_t *hit[QUERY_FILTER_MAX], struct query_err *e)
+{
+    for (uint32_t k = 0; k < q->filters.n; k++) {
+        if (q->filters.v[k].verb == QUERY_COLLAPSE_RECURSION)
+            continue;
+        QUERY_NEW(q, &hit[k], t->n_func, e);
+        TRY(query_tree_match(q, t, &q->filters.v[k].pattern, "f", hit[k], e));
+    }
+    return 0;
+}
+
 /* What each filter took, from what it found: the dead of a filter are its own. */
 static int account(struct query *q, struct query_shape *s, const struct query_paths *p,
                    uint8_t *const *hit, struct query_err *e)
@@ -278,14 +291,80 @@ static int filter(struct query *q, struct query_shape *s, struct query_err *e)
         TRY(function_of(q, t, same, e));
         p.same = same;
     }
-    for (uint32_t k = 0; k < q->filters.n; k++) {
-        if (q->filters.v[k].verb == QUERY_COLLAPSE_RECURSION)
-            continue;
-        QUERY_NEW(q, &hit[k], t->n_func, e);
-        TRY(query_tree_match(q, t, &q->filters.v[k].pattern, "f", hit[k], e));
-    }
+    TRY(match_filters(q, t, hit, e));
     TRY(query_filters_apply(q, &q->filters, &p, hit, scratch, &s->fate, e));
     return account(q, s, &p, hit, e);
+}
+
+/* ---- filters, by numbers -----------------------------------------------------------------------
+ */
+
+/* What is dead leaves the entries, into the filters' accounts. need: what stays weighs at it. */
+static int take_dead(struct query *q, const struct query_fate *fate, uint32_t n_acc,
+                     struct query_acc *const *acc, uint8_t *need, struct query_filtered *f,
+                     struct query_err *e)
+{
+    for (uint32_t i = 0; i < n_acc; i++) {
+        struct query_acc *a = acc[i];
+
+        TRY(query_alive(q, e));
+        for (uint32_t k = 0; k < a->n_entry; k++) {
+            struct query_entry *x = &a->entry[k];
+            uint32_t dead = fate->dead[x->node];
+
+            if (dead) {
+                f[dead - 1].dropped += x->sum;
+                f[dead - 1].samples += x->count;
+                a->entry_sum -= x->sum;
+                a->entry_count -= x->count;
+                *x = (struct query_entry){};
+            }
+            need[x->node] |= x->sum || x->count;
+        }
+    }
+    return 0;
+}
+
+int query_shape_sift(struct query *q, struct query_tree *t, const struct query_tree *all,
+                     uint32_t n_acc, struct query_acc *const *acc, struct query_tree *to,
+                     const struct query_filtered **ret, struct query_err *e)
+{
+    struct query_paths p = {
+        .n = all->n, .n_func = t->n_func, .parent = all->parent, .func = all->func};
+    uint8_t *hit[QUERY_FILTER_MAX] = {}, *need;
+    struct query_fate fate = {};
+    struct query_filtered *f;
+    uint32_t *node;
+
+    QUERY_NEW(q, &fate.present, all->n, e);
+    QUERY_NEW(q, &fate.dead, all->n, e);
+    QUERY_NEW(q, &need, all->n, e);
+    QUERY_NEW(q, &node, all->n, e);
+    QUERY_NEW(q, &f, q->filters.n, e);
+    for (uint32_t i = 1; i < all->n; i++)
+        t->fn_flag[all->func[i]] |= QUERY_FN_FRAME;
+    TRY(match_filters(q, t, hit, e));
+    TRY(query_filters_apply(q, &q->filters, &p, hit, node, &fate, e));
+    for (uint32_t k = 0; k < q->filters.n; k++) {
+        f[k].text = q->filters.v[k].text;
+        for (uint32_t fn = 1; hit[k] && fn < t->n_func; fn++)
+            f[k].functions += hit[k][fn];
+    }
+    TRY(take_dead(q, &fate, n_acc, acc, need, f, e));
+    for (uint32_t i = all->n - 1; i > 0; i--)
+        need[all->parent[i]] |= need[i];
+    node[0] = 0;
+    for (uint32_t i = 1; i < all->n; i++) {
+        node[i] = node[all->parent[i]];
+        if (need[i] && fate.present[i])
+            TRY(query_tree_child(q, to, node[i], all->func[i], &node[i], e));
+    }
+    for (uint32_t i = 0; i < n_acc; i++) {
+        for (uint32_t k = 0; k < acc[i]->n_entry; k++)
+            acc[i]->entry[k].node = node[acc[i]->entry[k].node];
+    }
+    *ret = f;
+    return 0;
 }
 
 int query_shape(struct query *q, bool invert, struct query_shape *ret, struct query_err *e)

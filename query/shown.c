@@ -18,15 +18,9 @@
  * trie may reach the floor in the sum, and since hidden nodes are counted as the union has them.
  */
 
-#define NODE_BITS 28 /* of slim.low */
+#define NODE_BITS QUERY_NODE_BITS
 #define NODES_MAX ((uint32_t)1 << NODE_BITS)
 #define COUNT_MAX ((uint64_t)1 << (64 - NODE_BITS))
-
-/* A node and all below it, in 16 bytes: one line of cache holds a node, its parent and two more. */
-struct slim {
-    int64_t sum;  /* not negative; once it is shown -1 - its number in the tree */
-    uint64_t low; /* observations << NODE_BITS | nodes, itself included */
-};
 
 struct layer {
     uint32_t top; /* the level above it */
@@ -35,6 +29,7 @@ struct layer {
     uint32_t n;
     const uint32_t *parent, *func;
     bool named; /* func: of the tree; else of the epoch */
+    bool made;  /* n, parent and func are set: what filters left */
 };
 
 struct shown {
@@ -42,11 +37,13 @@ struct shown {
     const struct query_shown_ask *ask;
     struct query_tree *t;
     bool named;
+    bool again; /* whether a function is above itself is asked as well */
     int64_t floor;
     struct query_stacks *stacks;
+    struct query_tree left; /* what filters left, if there are any; its maps are gone */
 
-    struct slim *sum; /* of one layer or trie at a time */
-    uint32_t *pick;   /* what is shown of a layer, falling */
+    struct query_slim *sum; /* of one layer or trie at a time */
+    uint32_t *pick;         /* what is shown of a layer, falling */
     uint32_t room;
     bool clean; /* sum is all 0 */
 
@@ -60,10 +57,24 @@ struct shown {
 /* ---- is it this question, are they these data? -------------------------------------------------
  */
 
+static bool several_epochs(const struct query_gather *g)
+{
+    for (uint32_t i = 1; i < g->n_acc; i++) {
+        if (g->acc[i]->trie.epoch != g->acc[0]->trie.epoch)
+            return true;
+    }
+    return false;
+}
+
 static bool asks_for_it(const struct query *q, const struct query_shown_ask *ask)
 {
-    return ask->width > 0 && q->gather->listed && q->filters.n == 0 && !q->other &&
-           q->detail == QUERY_OF_FUNCTIONS && q->head.agg == QUERY_SUM;
+    /* filters see full names, and which of two functions gives a merged one its file depends on the
+     * order they are met in */
+    if ((q->filters.n && (q->gather->shortens || q->n_by)) ||
+        (q->n_by && (q->gather->shortens || several_epochs(q->gather))))
+        return false;
+    return ask->width > 0 && q->gather->listed && !q->other && q->detail == QUERY_OF_FUNCTIONS &&
+           q->head.agg == QUERY_SUM;
 }
 
 /* Sums, counts and nodes that fit, and no weight below 0: then what is below the floor has only
@@ -84,15 +95,6 @@ static bool data_fit(const struct query_gather *g)
         count += a->entry_count;
     }
     return true;
-}
-
-static bool several_epochs(const struct query_gather *g)
-{
-    for (uint32_t i = 1; i < g->n_acc; i++) {
-        if (g->acc[i]->trie.epoch != g->acc[0]->trie.epoch)
-            return true;
-    }
-    return false;
 }
 
 static int trie_of(struct shown *s, const struct query_acc *a, struct store_trie *ret,
@@ -124,12 +126,13 @@ static int scratch(struct shown *s, uint32_t n, struct query_err *e)
 /* Zeroes for n nodes. */
 static void wipe(struct shown *s, uint32_t n)
 {
+    assert(s->sum && n <= s->room);
     if (!s->clean)
         memset(s->sum, 0, n * sizeof *s->sum);
     s->clean = false;
 }
 
-static void scatter(struct slim *v, const struct query_acc *a)
+static void scatter(struct query_slim *v, const struct query_acc *a)
 {
     for (uint32_t i = 0; i < a->n_entry; i++) {
         v[a->entry[i].node].sum += a->entry[i].sum;
@@ -138,14 +141,14 @@ static void scatter(struct slim *v, const struct query_acc *a)
 }
 
 /* Own weights -> totals, parents first as they are. Returns how many reach the floor. */
-static uint32_t add_up(struct slim *v, const uint32_t *parent, uint32_t n, int64_t floor,
+static uint32_t add_up(struct query_slim *v, const uint32_t *parent, uint32_t n, int64_t floor,
                        uint32_t *pick)
 {
     uint32_t picked = 0;
 
     assert(parent && n > 0);
     for (uint32_t i = n - 1; i > 0; i--) {
-        struct slim one = v[i];
+        struct query_slim one = v[i];
 
         if ((one.sum | (int64_t)one.low) == 0)
             continue;
@@ -159,7 +162,7 @@ static uint32_t add_up(struct slim *v, const uint32_t *parent, uint32_t n, int64
 }
 
 /* What functions say of the stacks, per trie: v holds own weights, then totals. */
-static void marked_self(struct shown *s, const struct store_trie *t, const struct slim *v)
+static void marked_self(struct shown *s, const struct store_trie *t, const struct query_slim *v)
 {
     for (uint32_t i = 0; i < t->n_marked; i++) {
         if (t->marked[i].mark & FUNC_NO_STACK)
@@ -169,7 +172,7 @@ static void marked_self(struct shown *s, const struct store_trie *t, const struc
     }
 }
 
-static void marked_total(struct shown *s, const struct store_trie *t, const struct slim *v)
+static void marked_total(struct shown *s, const struct store_trie *t, const struct query_slim *v)
 {
     for (uint32_t i = 0; i < t->n_marked; i++) {
         if ((t->marked[i].mark & FUNC_TRUNCATED) && !query_bit(t->again, t->marked[i].fnode))
@@ -239,6 +242,8 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
             TRY(query_tree_add(s->q, sk, p, func, &map[i], e));
         else
             TRY(query_tree_child(s->q, sk, p, func, &map[i], e));
+        if (s->again && query_bit(t.again, i))
+            sk->flag[map[i]] |= QUERY_NODE_AGAIN;
     }
     if (s->ask->root) { /* the root may be nowhere, and the gather needed again */
         TRY(copy_acc(s, a, acc, e));
@@ -249,10 +254,17 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
     return 0;
 }
 
-/* Several tries as one. */
+/* Several tries as one. Room for all their nodes at once, where that is no more than an eighth of
+ * what the question may take: what grows leaves its old arrays behind. */
 static int merge_layer(struct shown *s, struct layer *l, struct query_tree *sk, struct query_err *e)
 {
-    TRY(query_tree_init(s->q, sk, 0, 0, e));
+    uint64_t room = 1;
+
+    for (uint32_t i = 0; i < l->n_acc; i++)
+        room += l->acc[i]->n;
+    if (room > s->q->conf.mem_max / 8 / 32) /* bytes of a node without sides */
+        room = 0;
+    TRY(query_tree_init(s->q, sk, 0, (uint32_t)room, e));
     for (uint32_t i = 0; i < l->n_acc; i++)
         TRY(merge_acc(s, sk, &l->acc[i], e));
     assert(sk->n < NODES_MAX);
@@ -270,7 +282,9 @@ static int sum_layer(struct shown *s, struct layer *l, struct query_tree *sk, ui
     bool merged = s->named || l->n_acc > 1;
     struct store_trie t = {};
 
-    if (merged) {
+    if (l->made) {
+        assert(merged); /* what is said of stacks is known */
+    } else if (merged) {
         TRY(merge_layer(s, l, sk, e));
     } else {
         TRY(trie_of(s, l->acc[0], &t, e));
@@ -357,13 +371,13 @@ static int name_picked(struct shown *s, const struct layer *l, const uint32_t *p
     return 0;
 }
 
-static void set_place(struct slim *v, uint32_t k)
+static void set_place(struct query_slim *v, uint32_t k)
 {
     v->sum = -1 - (int64_t)k;
 }
 
 /* Of what is shown. */
-static uint32_t place_of(const struct slim *v)
+static uint32_t place_of(const struct query_slim *v)
 {
     return (uint32_t)(-1 - v->sum);
 }
@@ -419,7 +433,7 @@ static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, 
         const struct query_acc *a = l->acc[i];
 
         for (uint32_t k = 0; k < a->n_entry; k++) {
-            const struct slim *v = &s->sum[a->entry[k].node];
+            const struct query_slim *v = &s->sum[a->entry[k].node];
 
             if (v->sum >= 0)
                 continue;
@@ -580,6 +594,7 @@ static int layers(struct shown *s, struct layer **ret, uint32_t *ret_n, struct q
     }
     s->n_level = s->t->n;
     TRY(room_for(s, 0, e));
+    assert(s->total && s->samples); /* there is the root */
     for (uint32_t i = 0; i < g->n_acc; i++) {
         s->total[top[i]] += g->acc[i]->entry_sum;
         s->samples[top[i]] += g->acc[i]->entry_count;
@@ -636,6 +651,48 @@ static int place_all(struct shown *s, struct layer *l, uint32_t n, const uint64_
     return 0;
 }
 
+/*
+ * Filters, before anything is summed: all tries as one, under names, since patterns are tried on
+ * them; then what is left of it is the only layer. ret->all keeps what there was before.
+ */
+static int sift(struct shown *s, struct layer *l, uint32_t n, struct query_shape *ret,
+                struct query_err *e)
+{
+    struct layer none = {.acc = NULL}, *one = n ? l : &none;
+    struct query_tree all = {}, to = {};
+    int r;
+
+    assert(n <= 1 && s->named && s->total && s->samples); /* there is no by= */
+    QUERY_NEW(s->q, &ret->all.w[0].total, 1, e);
+    QUERY_NEW(s->q, &ret->all.w[0].samples, 1, e);
+    QUERY_NEW(s->q, &ret->all.flag, 1, e);
+    ret->all.w[0].total[0] = s->total[0];
+    ret->all.w[0].samples[0] = s->samples[0];
+    ret->all.stacks = s->stacks;
+    r = merge_layer(s, one, &all, e);
+    if (r == 0)
+        r = query_tree_init(s->q, &to, 0, 0, e);
+    if (r == 0)
+        r = query_shape_sift(s->q, s->t, &all, one->n_acc, one->acc, &to, &ret->filtered[0], e);
+    query_tree_deinit(&all);
+    query_tree_deinit(&to);
+    if (r < 0)
+        return r;
+    one->n = to.n;
+    one->parent = to.parent;
+    one->func = to.func;
+    one->made = true;
+    s->total[0] = s->samples[0] = 0;
+    for (uint32_t i = 0; i < one->n_acc; i++) {
+        s->total[0] += one->acc[i]->entry_sum;
+        s->samples[0] += one->acc[i]->entry_count;
+    }
+    ret->n_filtered = s->q->filters.n;
+    s->left = to;
+    s->left.child = s->left.fn_by_key = (struct map){};
+    return 0;
+}
+
 static int finish(struct shown *s, struct query_err *e)
 {
     struct query_tree *t = s->t;
@@ -649,27 +706,49 @@ static int finish(struct shown *s, struct query_err *e)
     return query_alive(s->q, e);
 }
 
-static int shown(struct shown *s, bool *ret_done, struct query_err *e)
+/* A tree of levels alone, and what hangs under them. */
+static int start(struct shown *s, struct layer **ret, uint32_t *ret_n, struct query_err *e)
 {
-    struct layer *l = NULL;
-    uint64_t *hash;
-    uint32_t n = 0;
-
     s->t->short_names = s->q->gather->shortens;
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 1, e);
     s->t->stacks = s->stacks;
     TRY(query_tree_init(s->q, s->t, 1, 0, e));
-    TRY(layers(s, &l, &n, e));
+    return layers(s, ret, ret_n, e);
+}
+
+static int shown(struct shown *s, struct query_shape *ret, bool *ret_done, struct query_err *e)
+{
+    struct layer *l = NULL;
+    uint64_t *hash;
+    uint32_t n = 0;
+
+    TRY(start(s, &l, &n, e));
+    if (s->q->filters.n)
+        TRY(sift(s, l, n, ret, e));
     QUERY_NEW(s->q, &hash, s->t->n, e);
     TRY(place_all(s, l, n, hash, hash_levels(s, hash), ret_done, e));
     return *ret_done ? finish(s, e) : 0;
 }
 
-int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct query_tree *ret,
+/* The tree that is shown: the only one, or that behind the filters. */
+static void hand_over(const struct shown *s, struct query_shape *made, struct query_shape *ret)
+{
+    *ret = *made;
+    *(s->q->filters.n ? &ret->own : &ret->all) = *s->t;
+    ret->t = s->q->filters.n ? &ret->own : &ret->all;
+}
+
+static bool by_names(const struct query *q)
+{
+    return q->filters.n || q->gather->shortens || several_epochs(q->gather);
+}
+
+int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct query_shape *ret,
                      bool *ret_done, struct query_err *e)
 {
+    struct query_shape made = {};
     struct query_tree t = {};
     struct shown s = {.q = q, .ask = ask, .t = &t};
     int r;
@@ -677,16 +756,113 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     *ret_done = false;
     if (!asks_for_it(q, ask) || !data_fit(q->gather))
         return 0;
-    /* which of two functions gives a merged one its file depends on the order they are met in */
-    s.named = q->gather->shortens || several_epochs(q->gather);
-    if (s.named && q->n_by)
-        return 0;
+    s.named = by_names(q);
     map_init(&s.func, 0);
-    r = shown(&s, ret_done, e);
+    r = shown(&s, &made, ret_done, e);
     map_deinit(&s.func);
-    if (r == 0 && *ret_done)
-        *ret = t;
+    if (r == 0 && *ret_done) {
+        hand_over(&s, &made, ret);
+    } else {
+        query_tree_deinit(&t);
+    }
+    return r;
+}
+
+/* ---- all nodes, by numbers ---------------------------------------------------------------------
+ */
+
+/* Names that were shortened may have made one function of two. */
+static int again_of_names(struct shown *s, struct query_numbers *u, struct query_err *e)
+{
+    uint32_t *key_of;
+    uint8_t *again;
+
+    QUERY_NEW(s->q, &key_of, s->t->n_func, e);
+    QUERY_NEW(s->q, &again, u->n, e);
+    for (uint32_t f = 0; f < s->t->n_func; f++)
+        key_of[f] = f;
+    TRY(query_tree_again(s->q, &u->merged, key_of, s->t->n_func, again, e));
+    for (uint32_t i = 1; i < u->n; i++) {
+        u->merged.flag[i] &= (uint8_t)~QUERY_NODE_AGAIN;
+        if (again[i])
+            u->merged.flag[i] |= QUERY_NODE_AGAIN;
+    }
+    return 0;
+}
+
+static int again_bits(struct shown *s, const struct layer *l, struct query_numbers *u,
+                      struct query_err *e)
+{
+    struct store_trie t = {};
+    uint64_t *bits;
+
+    if (u->merged.n == 0) {
+        TRY(trie_of(s, l->acc[0], &t, e));
+        u->again = t.again;
+        return 0;
+    }
+    if (s->t->short_names || l->made)
+        TRY(again_of_names(s, u, e));
+    QUERY_NEW(s->q, &bits, u->n / 64 + 1, e);
+    for (uint32_t i = 1; i < u->n; i++) {
+        if (u->merged.flag[i] & QUERY_NODE_AGAIN)
+            query_bit_set(bits, i);
+    }
+    u->again = bits;
+    return 0;
+}
+
+static int numbers(struct shown *s, struct query_shape *made, struct query_numbers *ret,
+                   struct query_err *e)
+{
+    struct layer *l = NULL;
+    uint32_t n = 0, picked = 0;
+
+    TRY(start(s, &l, &n, e));
+    if (s->q->filters.n)
+        TRY(sift(s, l, n, made, e));
+    s->t->w[0].total = s->total;
+    s->t->w[0].samples = s->samples;
+    assert(n <= 1); /* there are no levels but the root */
+    if (n == 0)
+        return 0;
+    TRY(sum_layer(s, l, &ret->merged, &picked, e));
+    if (l->made)
+        ret->merged = s->left;
+    ret->n = l->n;
+    ret->parent = l->parent;
+    ret->func = l->func;
+    ret->named = l->named;
+    ret->epoch = l->acc[0]->trie.epoch;
+    ret->sum = s->sum;
+    ret->n_acc = l->n_acc;
+    ret->acc = l->acc;
+    TRY(again_bits(s, l, ret, e));
+    return query_alive(s->q, e);
+}
+
+int query_tree_numbers(struct query *q, struct query_shape *ret_s, struct query_numbers *ret,
+                       bool *ret_done, struct query_err *e)
+{
+    static const struct query_shown_ask whole = {.width = 1};
+    struct query_shape made = {};
+    struct query_tree t = {};
+    struct shown s = {.q = q, .ask = &whole, .t = &t, .again = true, .floor = INT64_MAX};
+    int r;
+
+    *ret_done = asks_for_it(q, &whole) && q->n_by == 0 && data_fit(q->gather);
+    if (!*ret_done)
+        return 0;
+    s.named = by_names(q);
+    r = numbers(&s, &made, ret, e);
+    if (r == 0)
+        hand_over(&s, &made, ret_s);
     else
         query_tree_deinit(&t);
     return r;
+}
+
+void query_numbers_deinit(struct query_numbers *u)
+{
+    query_tree_deinit(&u->merged);
 }

@@ -22,7 +22,9 @@ struct table {
     struct query_row *row;   /* [0]: the root's, not shown */
     struct query_func *func; /* parallel */
     uint32_t n;
-    uint8_t *again; /* per node */
+    uint8_t *again;                 /* per node */
+    const struct query_numbers *by; /* in place of nodes; NULL: the tree is whole */
+    const uint32_t *named; /* id of a function -> of the tree; NULL: they are of the tree */
 };
 
 /* ---- keys --------------------------------------------------------------------------------------
@@ -131,6 +133,81 @@ static void weigh(struct table *tb)
             r->samples = BATCH_UNKNOWN;
         else
             r->samples += samples;
+    }
+}
+
+/* ---- by numbers --------------------------------------------------------------------------------
+ */
+
+static int name_some(struct table *tb, struct query_ids *ids, const uint32_t *id, uint32_t n,
+                     struct query_tree *t, struct query_err *e)
+{
+    uint32_t func[QUERY_FUNCS_MAX];
+
+    TRY(query_tree_funcs(tb->q, t, ids->epoch, n, id, func, e));
+    for (uint32_t i = 0; i < n; i++)
+        ids->func[id[i]] = func[i];
+    return 0;
+}
+
+#define PENDING UINT32_MAX
+
+/* The functions that occur get their names: each once, however many nodes it has. */
+static int name_all(struct table *tb, struct query_tree *t, struct query_err *e)
+{
+    const struct query_numbers *u = tb->by;
+    uint32_t id[QUERY_FUNCS_MAX], n = 0, last = 0;
+    struct query_ids *ids = NULL;
+
+    if (u->n == 0 || u->named)
+        return 0;
+    for (uint32_t i = 1; i < u->n; i++)
+        last = u->func[i] > last ? u->func[i] : last;
+    TRY(query_tree_ids(tb->q, t, u->epoch, last + 1, &ids, e));
+    for (uint32_t i = 1; i < u->n; i++) {
+        uint32_t f = u->func[i];
+
+        if (u->sum[i].low == 0 || ids->func[f])
+            continue;
+        ids->func[f] = PENDING;
+        id[n++] = f;
+        if (n == QUERY_FUNCS_MAX) {
+            TRY(name_some(tb, ids, id, n, t, e));
+            n = 0;
+        }
+    }
+    tb->named = ids->func;
+    return n ? name_some(tb, ids, id, n, t, e) : 0;
+}
+
+static struct query_row *row_of(struct table *tb, uint32_t i)
+{
+    uint32_t f = tb->by->func[i];
+
+    return &tb->row[tb->key_of[tb->named ? tb->named[f] : f]];
+}
+
+static void weigh_numbers(struct table *tb)
+{
+    const struct query_numbers *u = tb->by;
+
+    for (uint32_t i = 1; i < u->n; i++) {
+        struct query_row *r;
+
+        if (u->sum[i].low == 0 || query_bit(u->again, i))
+            continue;
+        r = row_of(tb, i);
+        r->total += u->sum[i].sum;
+        r->samples += u->sum[i].low >> QUERY_NODE_BITS;
+        r->places++;
+    }
+    for (uint32_t k = 0; k < u->n_acc; k++) {
+        const struct query_acc *a = u->acc[k];
+
+        for (uint32_t i = 0; i < a->n_entry; i++) {
+            if (a->entry[i].node)
+                row_of(tb, a->entry[i].node)->self += a->entry[i].sum;
+        }
     }
 }
 
@@ -350,8 +427,12 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
 
     TRY(make_rows(tb, e));
     QUERY_NEW(tb->q, &shown, tb->n, e);
-    TRY(find_again(tb, e));
-    weigh(tb);
+    if (tb->by) {
+        weigh_numbers(tb);
+    } else {
+        TRY(find_again(tb, e));
+        weigh(tb);
+    }
     TRY(match_any(tb, ret, e));
     TRY(match_rows(tb, shown, ret, e));
     TRY(page(tb, shown, ret, e));
@@ -359,20 +440,50 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
     return query_shape_sums(tb->q, tb->s, &ret->sum, e);
 }
 
+/* Functions alone, and no question about the stacks they stand in: then nodes need no names. */
+static bool numbers_do(const struct query *q, const struct query_top_ask *ask)
+{
+    return ask->key == QUERY_KEY_FN && ask->match.n == 0 && ask->n_any == 0 && q->n_by == 0;
+}
+
+/* *ret_done false: not these data. */
+static int by_numbers(struct table *tb, struct query_shape *s, struct query_numbers *u,
+                      bool *ret_done, struct query_err *e)
+{
+    TRY(query_gather_listed(tb->q, e));
+    TRY(query_tree_numbers(tb->q, s, u, ret_done, e));
+    if (!*ret_done)
+        return query_gather_columns(tb->q->gather, e);
+    tb->by = u;
+    return name_all(tb, s->t, e);
+}
+
+static int by_nodes(struct table *tb, struct query_shape *s, struct query_err *e)
+{
+    if (!numbers_do(tb->q, tb->ask)) /* else it is gathered */
+        TRY(query_gather(tb->q, 0, e));
+    return query_shape(tb->q, false, s, e);
+}
+
 int query_top(struct query *q, const struct query_top_ask *ask, struct query_top *ret,
               struct query_err *e)
 {
+    struct query_numbers u = {};
     struct query_shape s = {};
     struct table tb = {.q = q, .s = &s, .ask = ask};
     struct query_top answer = {};
-    int r;
+    bool done = false;
+    int r = 0;
 
     q->detail = detail_of(ask->key);
-    TRY(query_gather(q, 0, e));
-    r = query_shape(q, false, &s, e);
+    if (numbers_do(q, ask))
+        r = by_numbers(&tb, &s, &u, &done, e);
+    if (r == 0 && !done)
+        r = by_nodes(&tb, &s, e);
     tb.t = s.t;
     if (r == 0)
         r = top(&tb, &answer, e);
+    query_numbers_deinit(&u);
     query_shape_deinit(&s);
     if (r == 0)
         *ret = answer;

@@ -148,7 +148,7 @@ static int shape(struct query *q, const struct query_flame_ask *ask, struct quer
 
     s->t = &s->all;
     if (!wants_all(ask))
-        TRY(query_tree_shown(q, &shown, &s->all, &done, e));
+        TRY(query_tree_shown(q, &shown, s, &done, e));
     if (done)
         return 0;
     TRY(query_gather_columns(q->gather, e));
@@ -203,7 +203,7 @@ int query_flame(struct query *q, const struct query_flame_ask *ask, struct query
 
     TRY(query_max_nodes(ask->max_nodes, e));
     q->detail = ask->detail;
-    if (wants_all(ask) || q->filters.n)
+    if (wants_all(ask))
         TRY(query_gather(q, 0, e));
     else
         TRY(query_gather_listed(q, e));

@@ -85,6 +85,18 @@ static void same_text(struct str a, struct str b)
     assert_true(str_eq(a, b));
 }
 
+static void same_filtered(const struct query_sums *a, const struct query_sums *b)
+{
+    assert_int_equal(a->n_filtered, b->n_filtered);
+    assert_int_equal(a->empty.why, b->empty.why);
+    for (uint32_t i = 0; i < a->n_filtered; i++) {
+        same_text(a->filtered[i].text, b->filtered[i].text);
+        assert_true(a->filtered[i].functions == b->filtered[i].functions);
+        assert_true(a->filtered[i].dropped == b->filtered[i].dropped);
+        assert_true(a->filtered[i].samples == b->filtered[i].samples);
+    }
+}
+
 static void same_funcs(const struct query_flame *a, const struct query_flame *b)
 {
     assert_int_equal(a->n_func, b->n_func);
@@ -105,6 +117,7 @@ static void same_funcs(const struct query_flame *a, const struct query_flame *b)
 
 static void same(const struct query_flame *a, const struct query_flame *b)
 {
+    same_filtered(&a->sum, &b->sum);
     assert_true(a->sum.total == b->sum.total && a->sum.samples == b->sum.samples);
     assert_true(a->sum.whole.total == b->sum.whole.total);
     assert_true(a->sum.whole.samples == b->sum.whole.samples);
@@ -147,14 +160,13 @@ static void flame(struct query *q, const struct query_flame_ask *a, struct query
 static bool is_short(struct query *q, const struct query_flame_ask *a)
 {
     const struct query_shown_ask ask = {.width = a->width, .root = a->root};
-    struct query_tree t = {};
+    struct query_shape s = {};
     bool done = false;
 
     q->detail = QUERY_OF_FUNCTIONS;
     assert_true(query_gather_listed(q, &test_err) == 0);
-    assert_true(query_tree_shown(q, &ask, &t, &done, &test_err) == 0);
-    if (done)
-        query_tree_deinit(&t);
+    assert_true(query_tree_shown(q, &ask, &s, &done, &test_err) == 0);
+    query_shape_deinit(&s);
     return done;
 }
 
@@ -179,7 +191,9 @@ static struct query *random_question(struct store *s, struct query_ask *a)
     struct query_conf conf = {
         .store = s, .now = {10000 * S}, .mem_max = UINT64_C(1) << 30, .max_points = 11000};
     static const char *const q[] = {"cpu", "cpu{service=\"b\"}", "cpu{host=\"x\"}"};
-    static const char *const filter[] = {"drop:f1", "keep:/f[0-3]/", "collapse:recursion"};
+    static const char *const filter[] = {"drop:f1",       "keep:/f[0-3]/",  "collapse:recursion",
+                                         "start:/f[24]/", "merge:/f[135]/", "collapse:/f[1-6]/",
+                                         "drop:nobody"};
     struct query *ret = NULL;
 
     *a = (struct query_ask){.q = str_c(q[rnd(3)]), .need_type = true};
@@ -192,10 +206,8 @@ static struct query *random_question(struct store *s, struct query_ask *a)
         a->by[a->n_by++] = STR("host");
     if (a->n_by)
         a->groups = 1 + rnd(3);
-    if (rnd(8) == 0) {
-        a->filter[0] = str_c(filter[rnd(3)]);
-        a->n_filter = 1;
-    }
+    for (uint32_t n = rnd(4) ? 0 : 1 + rnd(3); a->n_filter < n;)
+        a->filter[a->n_filter++] = str_c(filter[rnd(7)]);
     test_err = (struct query_err){};
     if (query_open(&conf, a, &ret, &test_err) != 0)
         fail_msg("%s", test_err.msg);
@@ -204,7 +216,7 @@ static struct query *random_question(struct store *s, struct query_ask *a)
 
 /* What kinds of questions went the short way: a test in which none does would be blind. */
 static struct {
-    uint32_t all, taken, grouped, epochs, shortened, zoomed;
+    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered;
 } seen;
 
 static void ask_twice(struct store *s, const struct shape *sh)
@@ -224,7 +236,7 @@ static void ask_twice(struct store *s, const struct shape *sh)
     seen.epochs += taken && sh->epochs > 1 && !asked.n_by;
     seen.shortened += taken && asked.short_names && sh->templates;
     seen.zoomed += taken && a.root;
-    assert_true(!taken || !asked.n_filter);
+    seen.filtered += taken && asked.n_filter;
     flame(q, &a, &one);
     a.match = STR("nobody is called this");
     flame(q, &a, &two);
@@ -256,6 +268,107 @@ static void random_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 2);
     assert_true(seen.grouped > 20 && seen.epochs > 20 && seen.shortened > 20 && seen.zoomed > 20);
+    assert_true(seen.filtered > 100);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------
+ */
+
+static void top(struct query *q, const struct query_top_ask *a, struct query_top *ret)
+{
+    test_err = (struct query_err){};
+    if (query_top(q, a, ret, &test_err) != 0)
+        fail_msg("top: %s", test_err.msg);
+}
+
+static bool is_by_numbers(struct query *q)
+{
+    struct query_numbers u = {};
+    struct query_shape s = {};
+    bool done = false;
+
+    q->detail = QUERY_OF_FUNCTIONS;
+    assert_true(query_gather_listed(q, &test_err) == 0);
+    assert_true(query_tree_numbers(q, &s, &u, &done, &test_err) == 0);
+    query_numbers_deinit(&u);
+    query_shape_deinit(&s);
+    return done;
+}
+
+static void same_table(const struct query_top *a, const struct query_top *b)
+{
+    same_filtered(&a->sum, &b->sum);
+    assert_true(a->sum.total == b->sum.total && a->sum.samples == b->sum.samples);
+    assert_true(a->sum.whole.total == b->sum.whole.total && a->sum.se == b->sum.se);
+    assert_true(a->sum.quality.no_stack == b->sum.quality.no_stack);
+    assert_true(a->sum.quality.truncated == b->sum.quality.truncated);
+    assert_true(a->sum.quality.unsymbolised == b->sum.quality.unsymbolised);
+    assert_true(a->rows == b->rows);
+    assert_int_equal(a->n, b->n);
+    same_text(a->next, b->next);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct query_row *x = &a->row[i], *y = &b->row[i];
+        const struct query_func *f = &a->func[x->func], *g = &b->func[y->func];
+
+        assert_true(x->self == y->self && x->total == y->total && x->samples == y->samples);
+        assert_true(x->places == y->places);
+        assert_true(f->key == g->key && f->kind == g->kind);
+        same_text(f->name, g->name);
+        same_text(f->scope, g->scope);
+        same_text(f->file, g->file);
+        same_text(f->bin, g->bin);
+    }
+}
+
+/* A table of numbers against one of a named tree: a pattern needs the latter, and takes no row. */
+static void tables(void **state)
+{
+    uint32_t taken = 0, merged = 0, shortened = 0, epochs = 0, pages = 0, filtered = 0;
+
+    (void)state;
+    for (uint32_t n = 0; n < 400; n++) {
+        struct query_top_ask a = {.n_any = 0};
+        struct query_top one = {}, two = {};
+        struct query_ask asked;
+        struct shape sh;
+        struct store *s;
+        struct query *q;
+
+        seed = n * 104729 + 7;
+        sh = (struct shape){.services = 1 + rnd(4),
+                            .epochs = 1 + (rnd(3) == 0),
+                            .subs = 1 + (rnd(3) == 0),
+                            .depth = 1 + rnd(30),
+                            .funcs = 2 + rnd(20),
+                            .templates = rnd(2),
+                            .unknown = rnd(10) == 0,
+                            .vars = rnd(10) == 0};
+        s = random_store(&sh);
+        q = random_question(s, &asked);
+        a.sort = (enum query_sort)rnd(3);
+        a.limit = rnd(3) ? 1 + rnd(30) : 1000;
+        if (asked.n_by == 0 && is_by_numbers(q)) {
+            taken++;
+            filtered += asked.n_filter > 0;
+            merged += q->gather->n_acc > 1;
+            shortened += asked.short_names && sh.templates;
+            epochs += sh.epochs > 1;
+        }
+        do {
+            a.n_any = 0;
+            top(q, &a, &one);
+            a.n_any = 1;
+            a.any[0] = STR("nobody is called this");
+            top(q, &a, &two);
+            same_table(&one, &two);
+            a.after = one.next;
+            pages++;
+        } while (one.next.n);
+        (void)query_free(q);
+        (void)fake_store_free(s);
+    }
+    assert_true(taken > 100 && merged > 30 && shortened > 10 && epochs > 10 && pages > 500);
+    assert_true(filtered > 20);
 }
 
 /* Small in each trie, above the floor in their sum; and one that stays below it. */
@@ -306,38 +419,49 @@ static void sum_of_small_ones(void **state)
     (void)fake_store_free(s);
 }
 
-/* Every allocation fails once: an error or the answer. */
+/* The n-th allocation of a question fails: an error, or the answer. how: plain, filtered, a table.
+ * True: there were fewer. */
+static bool nth_fails(struct store *s, uint64_t n, int how)
+{
+    struct query_conf conf = {.store = s, .now = {10000 * S}, .mem_max = 1 << 24};
+    struct query_ask a = {.q = STR("cpu"),
+                          .from = STR("0s"),
+                          .to = STR("1000s"),
+                          .short_names = n & 1,
+                          .n_filter = how == 1,
+                          .filter = {STR("merge:f1")},
+                          .need_type = true};
+    const struct query_flame_ask ask = {.width = 50, .max_nodes = 40};
+    const struct query_top_ask table = {.limit = 5};
+    struct query_flame f = {};
+    struct query_top t = {};
+    struct query *q = NULL;
+    unit_i128 total;
+    int r;
+
+    test_err = (struct query_err){};
+    mem_fail_nth(n);
+    r = query_open(&conf, &a, &q, &test_err);
+    if (r == 0)
+        r = how == 2 ? query_top(q, &table, &t, &test_err) : query_flame(q, &ask, &f, &test_err);
+    mem_fail_nth(0);
+    assert_true(r == 0 || test_err.code != QUERY_OK);
+    total = how == 2 ? t.sum.total : f.sum.total;
+    (void)query_free(q);
+    return r == 0 && total == fake_store_sum(s, PTYPE_CPU, 0, 1000 * S);
+}
+
 static void no_memory(void **state)
 {
     const struct shape sh = {.services = 4, .epochs = 1, .subs = 2, .depth = 20, .funcs = 9};
     struct store *s;
-    bool done = false;
 
     (void)state;
     seed = 11;
     s = random_store(&sh);
-    for (uint64_t n = 1; !done; n++) {
-        struct query_conf conf = {.store = s, .now = {10000 * S}, .mem_max = 1 << 24};
-        struct query_ask a = {.q = STR("cpu"),
-                              .from = STR("0s"),
-                              .to = STR("1000s"),
-                              .short_names = n & 1,
-                              .need_type = true};
-        const struct query_flame_ask ask = {.width = 50, .max_nodes = 40};
-        struct query_flame f = {};
-        struct query *q = NULL;
-        int r;
-
-        test_err = (struct query_err){};
-        mem_fail_nth(n);
-        r = query_open(&conf, &a, &q, &test_err);
-        if (r == 0)
-            r = query_flame(q, &ask, &f, &test_err);
-        mem_fail_nth(0);
-        assert_true(r == 0 || test_err.code != QUERY_OK);
-        done = r == 0 && f.sum.total == fake_store_sum(s, PTYPE_CPU, 0, 1000 * S);
-        (void)query_free(q);
-        assert_true(n < 10000);
+    for (int how = 0; how < 3; how++) {
+        for (uint64_t n = 1; !nth_fails(s, n, how); n++)
+            assert_true(n < 10000);
     }
     (void)fake_store_free(s);
 }
@@ -346,6 +470,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_trees),
+        cmocka_unit_test(tables),
         cmocka_unit_test(sum_of_small_ones),
         cmocka_unit_test(no_memory),
     };

@@ -224,39 +224,65 @@ static bool is_listed_file(const struct epoch *e, uint64_t dict_id, struct err *
     return !dict_id || e->file_id == dict_id;
 }
 
-struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
-{
-    struct epoch *e, *other;
-    uint64_t dict_id;
-    int r;
+struct epoch_load {
+    uint32_t id;
+    struct epoch_load *next;
+};
 
-    mutex_lock(&s->epochs);
-    e = find(s, id);
-    dict_id = dict_of(s, id);
-    mutex_unlock(&s->epochs);
-    if (e)
-        return e;
-    e = epoch_new(id, s->seed, store_trie_nodes());
+static bool is_loading(const struct store *s, uint32_t id) REQUIRES(&s->epochs)
+{
+    for (const struct epoch_load *l = s->epoch_load; l; l = l->next) {
+        if (l->id == id)
+            return true;
+    }
+    return false;
+}
+
+static struct epoch *load_old(struct store *s, uint32_t id, uint64_t dict_id, struct err *err)
+{
+    struct epoch *e = epoch_new(id, s->seed, store_trie_nodes());
+
+    atomic_fetch_add(&s->epoch_loads, 1);
     if (!e) {
         (void)err_set(err, -ENOMEM, "epoch %u: memory is short", id);
         return NULL;
     }
-    r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_READ, e, NULL, err);
-    if (r >= 0)
-        r = is_listed_file(e, dict_id, err) ? r : -ESTALE;
-    if (r < 0) {
-        epoch_unref(e);
-        return NULL;
-    }
+    if (dictfile_load(s->dir, store_tuning.vfs, DICTFILE_READ, e, NULL, err) >= 0 &&
+        is_listed_file(e, dict_id, err))
+        return e;
+    epoch_unref(e);
+    return NULL;
+}
+
+/* The workers of a query come for the same one at once: the first loads it, the others wait. */
+struct epoch *epoch_get(struct store *s, uint32_t id, struct err *err)
+{
+    struct epoch_load load = {.id = id}, **at = &s->epoch_load;
+    struct epoch *e;
+    uint64_t dict_id;
+
     mutex_lock(&s->epochs);
-    other = find(s, id); /* loaded twice at once: one is enough */
-    if (!other)
+    while (!(e = find(s, id)) && is_loading(s, id))
+        cond_wait(&s->epoch_loaded, &s->epochs);
+    if (e) {
+        mutex_unlock(&s->epochs);
+        return e;
+    }
+    load.next = s->epoch_load;
+    s->epoch_load = &load;
+    dict_id = dict_of(s, id);
+    mutex_unlock(&s->epochs);
+    e = load_old(s, id, dict_id, err);
+    mutex_lock(&s->epochs);
+    while (*at != &load)
+        at = &(*at)->next;
+    *at = load.next;
+    if (e)
         keep(s, e);
     shrink(s);
+    cond_broadcast(&s->epoch_loaded);
     mutex_unlock(&s->epochs);
-    if (other)
-        epoch_unref(e);
-    return other ? other : e;
+    return e;
 }
 
 uint64_t epochs_bytes(struct store *s)

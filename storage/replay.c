@@ -32,6 +32,8 @@
 #include "storage/recover_private.h"
 
 #define DECODE_ARENA ((size_t)1 << 30)
+#define WAL_GONE     (-1)
+#define WAL_UNKNOWN  INT64_MAX /* cannot be asked for: as if there were something in it */
 #define BEFORE_NS                                                                                  \
     (60 * NS_PER_S) /* a batch holds what happened so long before its receipt, mostly */
 
@@ -40,7 +42,7 @@ struct file {
     struct journal_info info;
     int state; /* of journal_info() */
     struct err err;
-    int64_t wal;  /* its size, -1: gone */
+    int64_t wal;  /* its size, WAL_GONE, WAL_UNKNOWN */
     bool unused;  /* prepared, never written */
     bool foreign; /* of another store */
     bool no_rows; /* read to its end */
@@ -240,7 +242,6 @@ static void sync_all(struct replay *p)
         store_unsynced(s);
 }
 
-/* Bytes of the -wal, -1: there is none; not known: as if there were some. */
 static int64_t wal_size(const struct store *s, uint64_t number)
 {
     struct stat st;
@@ -249,7 +250,7 @@ static int64_t wal_size(const struct store *s, uint64_t number)
     (void)snprintf(name, sizeof name, "%" PRIu64 ".db-wal", number);
     if (fstatat(s->journal_fd, name, &st, 0) == 0)
         return (int64_t)st.st_size;
-    return errno == ENOENT ? -1 : INT64_MAX;
+    return errno == ENOENT ? WAL_GONE : WAL_UNKNOWN;
 }
 
 /* How many files say that they are of the store id. */
@@ -501,7 +502,7 @@ static bool wal_is_lost(const struct replay *p, const struct file *f)
 {
     uint64_t acked;
 
-    return !f->info.used && f->wal < 0 && p->skip_after == UINT64_MAX &&
+    return !f->info.used && f->wal == WAL_GONE && p->skip_after == UINT64_MAX &&
            (!acked_read(p->s->journal_fd, &acked) || acked > p->last_lsn);
 }
 
@@ -551,7 +552,7 @@ static int replay_file(struct replay *p, uint32_t i, struct err *err)
         return 0;
     }
     f->no_rows = p->rows == 0;
-    if (!f->info.used && f->wal < 0 &&
+    if (!f->info.used && f->wal == WAL_GONE &&
         (p->skip_after == UINT64_MAX || p->skip_after <= p->last_lsn))
         f->unused = true; /* nothing is missing */
     check_behind(p, f);

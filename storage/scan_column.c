@@ -12,6 +12,8 @@
 
 #include "storage/scan_private.h"
 
+#define NEVER INT64_MAX /* ms: no row is behind it */
+
 #define COUNT_RATIO 4u /* counting pays where a stack in so many is met */
 
 struct columns {
@@ -212,7 +214,7 @@ static int64_t bucket_end(const struct columns *p, uint32_t bucket)
 
     if (__builtin_mul_overflow(p->w->sc->q->bucket_ns, (int64_t)bucket + 1, &end) ||
         __builtin_add_overflow(end, p->side->range.t0.v, &end))
-        return INT64_MAX;
+        return NEVER;
     return ms_ceil((real_ns){end});
 }
 
@@ -334,7 +336,7 @@ static int add_slice(struct columns *p, uint32_t k, int sign)
     memset(w->reader->key, 0, (r.n_key ? r.n_key : 1) * sizeof *w->reader->key);
     if (!r.t || w->sc->q->bucket_ns == 0) {
         st.bucket = scan_bucket(w->sc, p->side, p->x->lo);
-        st.edge = INT64_MAX;
+        st.edge = NEVER;
     }
     for (uint32_t i = p->from[k]; i < p->to[k]; i++)
         if (takes(p, &r, i))

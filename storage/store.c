@@ -142,6 +142,7 @@ static void init_locks(struct store *s)
     mutex_init(&s->view);
     mutex_init(&s->writer);
     mutex_init(&s->epochs);
+    cond_init(&s->epoch_loaded);
     cond_init(&s->writer_wake);
     cond_init(&s->writer_done);
     cond_init(&s->froze);
@@ -174,6 +175,7 @@ static struct store *free_store(struct store *s)
     mutex_deinit(&s->view);
     mutex_deinit(&s->writer);
     mutex_deinit(&s->epochs);
+    cond_deinit(&s->epoch_loaded);
     cond_deinit(&s->writer_wake);
     cond_deinit(&s->writer_done);
     cond_deinit(&s->froze);

@@ -55,6 +55,7 @@ struct append {
     uint8_t boot[16]; /* of the row: random for an import without identity */
 };
 
+struct epoch_load;
 struct source_list; /* view_private.h */
 struct dictfile;
 struct compactor;  /* compactor.c */
@@ -115,9 +116,12 @@ struct store {
     pthread_t writer_thread;
     struct mutex epochs;        /* the next ones; closed: the writer reads without */
     struct store_epoch *closed; /* epochs that are over and have a file */
-    uint32_t n_closed;          /* older epochs at hand, the longest unused first: */
-    struct epoch **old_epoch;
+    uint32_t n_closed;
+    struct epoch **old_epoch; /* at hand, the longest unused first */
     uint32_t n_old_epoch;
+    struct epoch_load *epoch_load; /* those being loaded (epochs.c) */
+    struct cond epoch_loaded;
+    _Atomic uint64_t epoch_loads; /* so far */
 
     struct mutex admit; /* identity, queue, budgets */
     struct cond queued; /* something to commit, or closing */

@@ -646,6 +646,37 @@ static void test_damage(void **state)
     check_damage("DELETE FROM summary WHERE id = 1", STORE_STACKS, false);
 }
 
+/* Where a summary says all that is asked it is what is read: the block's columns are gone, and
+ * nobody notices. Without it they are, and what they held is named. */
+static void test_summary_is_enough(void **state)
+{
+    static const enum store_want want[] = {STORE_STACKS, STORE_TOTALS};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct question x = {.q = {.n_side = 1, .want = want[i]}};
+        struct store_answer answer;
+        struct interval t;
+        struct err err = {};
+        struct both b;
+
+        open_both(&b, 10);
+        fill(&b, 20);
+        assert_ok(store_seal(b.sealed.s, &err), &err);
+        b.sealed.s = store_close(b.sealed.s);
+        t = spoil(&b.sealed, "UPDATE cols SET data = zeroblob(length(data)) WHERE id = 1");
+        fixture_open(&b.sealed, 0);
+        x.q.side[0] = (struct store_side){.sel = {.type = PTYPE_CPU}, .range = WHOLE};
+        assert_int_equal(ask(&b.sealed, &x.q, &b.got, &answer), 0);
+        (void)ask(&b.plain, &x.q, &b.want, &answer);
+        compare(&x, &b.want, &b.got);
+        x.q.side[0].range.t0.v = t.t0.v + MS; /* a cut needs the rows */
+        assert_int_equal(ask(&b.sealed, &x.q, &b.got, &answer), STORE_PARTIAL);
+        assert_int_equal(answer.n_damage, 1);
+        close_both(&b);
+    }
+}
+
 /* A scan over parts ends as it is told to. */
 static void test_ends(void **state)
 {
@@ -723,9 +754,13 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal), cmocka_unit_test(test_all_sealed),
-        cmocka_unit_test(test_kept),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_ends),  cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_all_sealed),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_summary_is_enough),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_memory),
     };
 
     store_tuning.scan_rows = 50; /* several workers */

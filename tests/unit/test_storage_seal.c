@@ -378,6 +378,47 @@ static uint32_t expire(struct fixture *f, uint32_t epoch)
     return n;
 }
 
+static void *get_first(void *ctx)
+{
+    struct err err = {};
+    struct epoch *e = epoch_get(ctx, 1, &err);
+
+    assert_non_null(e);
+    return e;
+}
+
+/* Several workers ask for one that is not at hand: it is loaded once, for all of them. */
+static void test_load_once(void **state)
+{
+    enum {
+        N = 8
+    };
+    struct fixture f;
+    pthread_t t[N];
+    void *e[N];
+
+    (void)state;
+    store_tuning.epoch_ns = 1;
+    begin(&f);
+    fill(&f, 1, 6);
+    seal_now(&f);
+    fill(&f, 7, 6);
+    seal_now(&f);
+    fixture_reopen(&f, 0);
+    assert_int_equal(atomic_load(&f.s->epoch_loads), 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, get_first, f.s), 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(pthread_join(t[i], &e[i]), 0);
+    for (int i = 0; i < N; i++) {
+        assert_ptr_equal(e[i], e[0]);
+        epoch_unref(e[i]);
+    }
+    assert_int_equal(atomic_load(&f.s->epoch_loads), 1);
+    store_tuning.epoch_ns = 0;
+    fixture_deinit(&f);
+}
+
 /* The dictionary of a closed epoch is the file that the catalog says: that of another store, put in
  * its place, would give other names to what the parts hold. It is refused, and named by a check. */
 static void test_swapped_dict(void **state)
@@ -460,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_compactor),
         cmocka_unit_test(test_readers),
         cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_load_once),
         cmocka_unit_test(test_swapped_dict),
         cmocka_unit_test(test_old_epochs),
     };

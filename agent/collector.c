@@ -19,7 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/apart.h"
 #include "agent/collector_private.h"
+#include "agent/reader.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -96,6 +98,17 @@ static int publish_one(struct tables *t, const struct proc *p, struct err *err)
     return tables_exclude(t, p->tgid, false, err);
 }
 
+/* What its files are; those that nobody knows yet are asked for, and then it comes here again. */
+static void follow_files(struct collector *c, struct proc *p)
+{
+    uint64_t waits = facts_waits(c->facts);
+
+    source_step_follow(c->steps, p);
+    py_follow(c->py, p, c->now);
+    if (facts_waits(c->facts) != waits)
+        facts_remember(c->facts, p->tgid);
+}
+
 static void publish(struct collector *c)
 {
     struct tables *t = source_cpu_tables(c->cpu);
@@ -107,10 +120,9 @@ static void publish(struct collector *c)
         err = (struct err){};
         if (c->conf.capture && !source_cpu_watches(c->cpu, p->tgid))
             continue;
-        source_step_follow(c->steps, p);
         if (publish_one(t, p, &err) < 0)
             log_event(LOG_WARN, "publish", LOG_U("pid", p->tgid), LOG_ERR(&err));
-        py_follow(c->py, p, c->now);
+        follow_files(c, p);
     }
     while (proc_next_gone(c->procs, &tgid)) {
         tables_unpublish(t, tgid);
@@ -124,11 +136,19 @@ static void publish(struct collector *c)
 /* What processes did, up to a millisecond ago, into the maps. */
 static void follow(struct collector *c)
 {
+    uint32_t tgid;
+
     c->now = mono_now().v;
     c->followed = c->now;
     c->left = perfmap_drain(c->perfmap, c->now - SETTLED_NS, on_perfmap, c);
     proc_tick(c->procs, c->now);
     publish(c);
+    while (facts_again(c->facts, &tgid)) {
+        struct proc *p = proc_find(c->procs, tgid);
+
+        if (p && !p->dead && (!c->conf.capture || source_cpu_watches(c->cpu, tgid)))
+            follow_files(c, p);
+    }
     py_tick(c->py, c->now);
     tables_tick(source_cpu_tables(c->cpu));
 }
@@ -139,6 +159,7 @@ static int drain(struct collector *c, struct err *err)
     if (c->now - c->polled_cpus >= NS_PER_S) {
         c->polled_cpus = c->now;
         perfmap_poll_cpus(c->perfmap);
+        TRY(apart_check(err));
         binary_sweep(c->now);
     }
     follow(c);
@@ -406,7 +427,7 @@ static void open_steps(struct collector *c)
 {
     struct err err = {};
 
-    if (c->conf.conf->steps && source_step_open(&c->steps, &err) < 0) {
+    if (c->conf.conf->steps && source_step_open(&c->steps, c->facts, &err) < 0) {
         collector_event(c, "state", "source=steps state=refused why=\"%.120s\"", err.msg);
         log_event(LOG_WARN, "steps", LOG_ERR(&err));
     }
@@ -436,6 +457,8 @@ static int open_parts(struct collector *c, struct err *err)
 
     memcpy(pc.host, c->conf.ids->host, sizeof pc.host);
     TRY(open_fds(c, err));
+    if (reader_is_apart())
+        TRY(facts_start(&c->facts, err));
     TRY(perfmap_open(&c->perfmap, err));
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, perfmap_fd(c->perfmap),
                   &(struct epoll_event){.events = EPOLLIN}) < 0)
@@ -445,8 +468,11 @@ static int open_parts(struct collector *c, struct err *err)
     TRY(source_cpu_open(&c->cpu, &so, err));
     open_steps(c);
     if (conf->python)
-        c->py = py_new(&(struct py_conf){
-            .proc = "/proc", .tables = source_cpu_tables(c->cpu), .say = say_python, .ctx = c});
+        c->py = py_new(&(struct py_conf){.proc = "/proc",
+                                         .tables = source_cpu_tables(c->cpu),
+                                         .facts = c->facts,
+                                         .say = say_python,
+                                         .ctx = c});
     publish(c);
     return 0;
 }
@@ -486,6 +512,7 @@ struct collector *collector_close(struct collector *c)
         stackagg_window_free(c->window[i]);
     source_step_close(c->steps);
     py_free(c->py);
+    facts_stop(c->facts);
     source_cpu_close(c->cpu);
     perfmap_close(c->perfmap);
     proc_free(c->procs);

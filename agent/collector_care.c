@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/apart.h"
 #include "agent/collector_private.h"
 #include "agent/procfile.h"
 #include "agent/status.h"
@@ -77,17 +78,18 @@ static void say_restart(struct collector *c)
 
 /* ---- restraint ----------------------------------------------------------------------------- */
 
+/* With the others'. */
 static uint64_t process_cpu_ns(void)
 {
     struct timespec t;
 
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) < 0)
         return 0;
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec + apart_cpu_ns();
 }
 
 /* Anonymous memory: what maps of BPF show of themselves here is counted with them. */
-static uint64_t anonymous_bytes(void)
+static uint64_t anonymous_bytes(const char *dir)
 {
     struct str key = STR("RssAnon:"), text;
     uint64_t kib = 0;
@@ -95,7 +97,7 @@ static uint64_t anonymous_bytes(void)
     struct buf b;
 
     buf_init(&b, 65536);
-    if (procfile_read("/proc/self", "status", &b, NULL) < 0)
+    if (procfile_read(dir, "status", &b, NULL) < 0)
         buf_reset(&b);
     at = b.n ? memmem(b.p, b.n, key.p, key.n) : NULL;
     if (at) {
@@ -107,6 +109,23 @@ static uint64_t anonymous_bytes(void)
     }
     buf_deinit(&b);
     return kib << 10;
+}
+
+/* Of this process and the others. */
+static uint64_t memory_bytes(void)
+{
+    uint64_t sum = anonymous_bytes("/proc/self");
+
+    for (unsigned i = 0; i < APART_ROLES; i++) {
+        pid_t pid = apart_pid(i);
+        char dir[32];
+
+        if (pid <= 0)
+            continue;
+        (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+        sum += anonymous_bytes(dir);
+    }
+    return sum;
 }
 
 static void set_period(struct collector *c, uint64_t period)
@@ -138,7 +157,7 @@ static void restrain(struct collector *c, const struct source_account *a)
     struct restrain_seen seen = {.window_ns = now - c->cared,
                                  .cpu_ns = cpu - c->cpu_before + a->bpf_ns,
                                  .ring_full = a->ring_full.n,
-                                 .memory = anonymous_bytes() + source_cpu_map_bytes(c->cpu)};
+                                 .memory = memory_bytes() + source_cpu_map_bytes(c->cpu)};
 
     c->cared = now;
     c->cpu_before = cpu;

@@ -4,6 +4,7 @@
 #include "agent/clock.h"
 #include "agent/collector.h"
 #include "agent/crosscheck.h"
+#include "agent/facts.h"
 #include "agent/py.h"
 #include "agent/restrain.h"
 #include "agent/source_cpu.h"
@@ -21,6 +22,7 @@ struct collector {
     struct source_cpu *cpu;
     struct source_step *steps; /* NULL: switched off, or refused */
     struct py *py;             /* NULL: switched off */
+    struct facts *facts;       /* NULL: no reader apart */
     struct stackagg *fold;
     struct source_sink sink;
     int epoll, quiet, timer, signals; /* quiet: without the records of processes */

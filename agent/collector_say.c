@@ -9,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/apart.h"
 #include "agent/collector_private.h"
 #include "agent/procfile.h"
+#include "agent/reader.h"
 #include "base/json_out.h"
 #include "base/loss.h"
 
@@ -68,7 +70,7 @@ struct figure {
     const char *why; /* label; NULL: none */
 };
 
-#define MAX_FIGURES 256
+#define MAX_FIGURES 320
 
 struct figures {
     struct figure v[MAX_FIGURES];
@@ -228,8 +230,8 @@ static void put_symbols(struct figures *f, const struct batcher_stats *b)
         "agent_debug_files",    "agent_debug_other_build_id", "agent_debug_bad_crc",
         "agent_debug_bad_link", "agent_debug_bad_file",       "agent_debug_too_big"};
     static const char *const lines[DWARFLINE_FAIL_N] = {
-        "agent_lines_ok",     "agent_lines_no_dwarf", "agent_lines_too_big",
-        "agent_lines_no_alt", "agent_lines_bad",      "agent_lines_steps"};
+        "agent_lines_ok",  "agent_lines_no_dwarf", "agent_lines_too_big", "agent_lines_no_alt",
+        "agent_lines_bad", "agent_lines_steps",    "agent_lines_absent"};
     static const char *const jit[JITS_N] = {"agent_jit_none", "agent_jit_link", "agent_jit_no_file",
                                             "agent_jit_owner", "agent_jit_failed"};
 
@@ -258,6 +260,24 @@ static void put_symbols(struct figures *f, const struct batcher_stats *b)
     put(f, "agent_jit_unresolved", "count", true, b->jits.unresolved);
     for (unsigned i = 0; i < JITS_N; i++)
         put(f, jit[i], "count", true, b->jits.refused[i]);
+}
+
+static void put_reader(struct figures *f)
+{
+    struct reader_stats r;
+    uint64_t asked = 0;
+
+    reader_get_stats(&r);
+    for (unsigned i = 0; i < READER_KINDS; i++)
+        asked += i == READER_PING ? 0 : r.asked[i];
+    put(f, "agent_reader_asked", "count", true, asked);
+    put(f, "agent_reader_failed", "count", true, r.failed);
+    put(f, "agent_reader_absent", "count", true, r.absent);
+    put(f, "agent_reader_died", "count", true, r.died);
+    put(f, "agent_reader_hung", "count", true, r.hung);
+    put(f, "agent_reader_bad_answer", "count", true, r.bad);
+    put(f, "agent_reader_starts", "count", true, r.starts);
+    put(f, "agent_apart_cpu", "nanoseconds", true, apart_cpu_ns());
 }
 
 static uint64_t dropped_sum(const struct spool_stats *s)
@@ -334,6 +354,8 @@ static struct figures *collect(const struct collector *c)
     put_steps(f, c);
     if (c->py)
         put_python(f, c);
+    if (reader_is_apart())
+        put_reader(f);
     put_sender(f, c);
     return f;
 }
@@ -425,6 +447,29 @@ static void status_check(const struct check *check, struct json_out *j)
     json_cstr(j, text);
 }
 
+/* Who is who, and what each may. */
+static void status_processes(struct json_out *j)
+{
+    const struct {
+        const char *key, *does;
+        pid_t pid;
+    } p[] = {{"process_sampler", "samples, follows processes, keeps the spool", getpid()},
+             {"process_starter", "starts the two below", apart_starter()},
+             {"process_reader", "reads files that it is handed", apart_pid(APART_READER)},
+             {"process_sender", "talks to the server", apart_pid(APART_SENDER)}};
+
+    for (size_t i = 0; i < sizeof p / sizeof p[0]; i++) {
+        char rights[APART_RIGHTS], text[APART_RIGHTS + 80];
+
+        if (p[i].pid <= 0)
+            continue;
+        apart_rights(p[i].pid, rights);
+        (void)snprintf(text, sizeof text, "pid %d: %s; %s", (int)p[i].pid, rights, p[i].does);
+        json_key(j, p[i].key);
+        json_cstr(j, text);
+    }
+}
+
 /* What is more than a figure. */
 static void status_more(const struct collector *c, struct json_out *j)
 {
@@ -454,6 +499,8 @@ static void status_more(const struct collector *c, struct json_out *j)
     json_key(j, "identity");
     json_cstr(j, text);
     status_check(c->conf.check, j);
+    if (apart_is_on())
+        status_processes(j);
 }
 
 static void status_json(struct collector *c, const char *state, struct buf *out)
@@ -523,8 +570,11 @@ static void tell_changes(struct collector *c)
     struct batcher_stats b;
     struct upload_stats u;
     struct proc_stats p;
+    char reader[READER_NEWS];
 
     proc_get_stats(c->procs, &p);
+    if (reader_is_apart() && reader_news(reader))
+        collector_event(c, "state", "%s", reader);
     if (source_step_news(c->steps, c->step_news))
         collector_event(c, "state", "%s", c->step_news);
     if (p.foreign_cgroups && !c->told_cgroupns) {

@@ -31,7 +31,7 @@ struct agent_conf {
     char *spool_dir;
     uint64_t spool_max_bytes;
     int64_t spool_max_age_ns;
-    char *user;
+    char *user, *processes;
 };
 
 extern const struct conf_opt agent_opts[];

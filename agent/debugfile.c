@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/reader.h"
 #include "agent/rootfile.h"
 #include "base/arena.h"
 #include "base/buf.h"
@@ -37,8 +38,7 @@ static size_t section_bytes(const struct elffile *f, const char *name, uint8_t *
     return elffile_read(f, to, n, s->offset, NULL) == 0 ? n : 0;
 }
 
-/* A name that leads out of the folder it is looked for in is none. */
-static bool is_file_name(const char *s)
+bool debugfile_is_name(const char *s)
 {
     return s[0] && !strchr(s, '/') && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
 }
@@ -59,7 +59,7 @@ static void read_link(const struct elffile *f, struct debugfile_facts *ret)
     }
     memcpy(ret->link, raw, len + 1);
     memcpy(&ret->crc, raw + at, 4);
-    ret->bad_link = !is_file_name(ret->link);
+    ret->bad_link = !debugfile_is_name(ret->link);
     ret->has_link = !ret->bad_link;
 }
 
@@ -153,7 +153,7 @@ static int try_path(struct search *s)
     fd = rootfile_open(s->root, buf_view(&s->path), true);
     if (fd < 0)
         return -1;
-    why = debugfile_prove(fd, &s->proof);
+    why = reader_prove(fd, &s->proof);
     s->counts[why]++;
     if (why == DEBUGFILE_OK)
         return fd;
@@ -282,28 +282,18 @@ int debugfile_find_alt(const struct debugfile_facts *f, const struct debugfile_w
     return w->dirs && w->dirs[0] && f->has_alt ? find(f, w, counts, true) : -1;
 }
 
-static int64_t read_binary(void *ctx, void *to, uint64_t n, uint64_t at)
-{
-    return binary_read(ctx, to, n, at);
-}
-
 int debugfile_of(const struct binary *b, const char *dirs, struct debugfile_facts *ret,
                  uint64_t *counts)
 {
     struct debugfile_where w = {.path = b->path, .dirs = dirs};
-    struct elffile f = {};
-    int fd = -1;
+    int fd;
 
     *ret = (struct debugfile_facts){};
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): sheds const; it is only read
-    if (elffile_open(&f, read_binary, (void *)(uintptr_t)b, b->size, NULL) == 0 &&
-        elffile_sections(&f, NULL) == 0) {
-        debugfile_facts(&f, ret);
-        w.target = binary_root(b);
-        fd = debugfile_find(ret, &w, counts);
-        if (w.target >= 0)
-            close(w.target);
-    }
-    elffile_close(&f);
+    if (!reader_facts(b, ret))
+        return -1;
+    w.target = binary_root(b);
+    fd = debugfile_find(ret, &w, counts);
+    if (w.target >= 0)
+        close(w.target);
     return fd;
 }

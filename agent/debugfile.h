@@ -57,6 +57,9 @@ struct debugfile_proof {
 };
 enum debugfile_why debugfile_prove(int fd, const struct debugfile_proof *p);
 
+/* A name that leads out of the folder it is looked for in is none. */
+bool debugfile_is_name(const char *s);
+
 struct debugfile_where {
     struct str path;  /* of the binary, as its process sees it */
     int target;       /* the root of that process, or -1: ours */

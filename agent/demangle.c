@@ -30,16 +30,21 @@ static bool print(const char *name, bool rust, struct printer *p)
                 : cplus_demangle_v3_callback(name, DMGL_AUTO, piece, p);
 }
 
+bool demangle_may(struct str name)
+{
+    if (name.n < 3 || name.n > DEMANGLE_MAX_IN || memchr(name.p, 0, name.n))
+        return false;
+    return str_starts(name, STR("_Z")) || str_starts(name, STR("_R")) ||
+           str_starts(name, STR("_GLOBAL_"));
+}
+
 bool demangle(struct str name, struct buf *out)
 {
     struct printer p = {.out = out, .start = out->n};
     struct buf in;
     bool done = false;
 
-    if (name.n < 3 || name.n > DEMANGLE_MAX_IN || out->failed || memchr(name.p, 0, name.n))
-        return false;
-    if (!str_starts(name, STR("_Z")) && !str_starts(name, STR("_R")) &&
-        !str_starts(name, STR("_GLOBAL_")))
+    if (out->failed || !demangle_may(name))
         return false;
     buf_init(&in, DEMANGLE_MAX_IN + 1);
     buf_str(&in, name);

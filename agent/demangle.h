@@ -14,6 +14,9 @@
 #define DEMANGLE_MAX_IN  ((size_t)64 << 10)
 #define DEMANGLE_MAX_OUT ((size_t)65535)
 
+/* Could it be one? Looks at its length and first letters. */
+bool demangle_may(struct str name);
+
 /* Appends the text to out and returns true; false, with out untouched, where name is no mangled
  * one: the caller keeps it. Any thread; needs up to 512 KiB of stack for nested names. */
 bool demangle(struct str name, struct buf *out);

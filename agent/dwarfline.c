@@ -12,8 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/demangle.h"
 #include "agent/dwarffile.h"
 #include "base/arena.h"
+#include "base/buf.h"
+#include "base/map.h"
 
 #define MAX_DEPTH 256 /* blocks and namespaces inside each other */
 #define MAX_TEXT  4096
@@ -34,8 +37,8 @@ struct walk {
 
 const char *dwarfline_fail_name(enum dwarfline_fail f)
 {
-    static const char *const name[DWARFLINE_FAIL_N] = {"ok",     "no_dwarf", "too_big",
-                                                       "no_alt", "bad",      "steps"};
+    static const char *const name[DWARFLINE_FAIL_N] = {"ok",  "no_dwarf", "too_big", "no_alt",
+                                                       "bad", "steps",    "absent"};
 
     return f < DWARFLINE_FAIL_N ? name[f] : "";
 }
@@ -419,4 +422,36 @@ void dwarfline_deinit(struct dwarfline_arrays *a)
     free(a->found);
     free(a->text);
     *a = (struct dwarfline_arrays){};
+}
+
+/* Each text once, however many frames have it. */
+void dwarfline_demangle(struct dwarfline_arrays *a)
+{
+    struct map done; /* where a name stood -> where its new text stands: at << 32 | length */
+    struct buf out;
+
+    map_init(&done, 0);
+    buf_init(&out, UINT32_MAX - a->text_n);
+    for (uint32_t i = 0; i < a->n_frame; i++) {
+        struct dwarfline_text *t = &a->frame[i].name;
+        uint64_t key = (uint64_t)t->at << 32 | t->n, *to;
+        size_t at = out.n;
+        enum map_result is = map_at(&done, key, &to);
+
+        if (is == MAP_FULL) /* no memory: the rest stay as they are */
+            break;
+        if (is == MAP_ADDED) {
+            *to = key;
+            if (t->n && demangle((struct str){a->text + t->at, t->n}, &out) && !out.failed)
+                *to = (a->text_n + at) << 32 | (out.n - at);
+        }
+        *t = (struct dwarfline_text){(uint32_t)(*to >> 32), (uint32_t)*to};
+    }
+    if (out.n) {
+        a->text = xrealloc(a->text, a->text_n + out.n);
+        memcpy(a->text + a->text_n, out.p, out.n);
+        a->text_n += (uint32_t)out.n;
+    }
+    buf_deinit(&out);
+    map_deinit(&done);
 }

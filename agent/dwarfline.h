@@ -26,6 +26,7 @@ enum dwarfline_fail {
     DWARFLINE_NO_ALT, /* it needs the file of .gnu_debugaltlink, which was not given */
     DWARFLINE_BAD,    /* no ELF file, one that lies, or what libdw refuses */
     DWARFLINE_STEPS,  /* DWARFLINE_MAX_STEPS: what was found so far is given */
+    DWARFLINE_ABSENT, /* there was nobody to read it (reader.h): ask again */
     DWARFLINE_FAIL_N,
 };
 const char *dwarfline_fail_name(enum dwarfline_fail f); /* "ok", "no_dwarf", ... Static */
@@ -66,4 +67,6 @@ struct dwarfline_arrays {
 
 /* ret is set, perhaps without frames, whatever is returned. */
 enum dwarfline_fail dwarfline_read(const struct dwarfline_job *job, struct dwarfline_arrays *ret);
+/* The names of functions, for people (demangle.h); those that are no mangled ones stay. */
+void dwarfline_demangle(struct dwarfline_arrays *a);
 void dwarfline_deinit(struct dwarfline_arrays *a);

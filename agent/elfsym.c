@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/reader.h"
 #include "base/arena.h"
 
 struct elfsym {
@@ -35,20 +36,14 @@ int elfsym_open(struct binary *b, int debug_fd, uint32_t max_symbols, struct elf
                 struct err *err)
 {
     struct elfsym *s = xcalloc(1, sizeof *s);
-    struct elfsym_file main, debug;
-    struct elfsym_job job = {.main = &main, .max_symbols = max_symbols};
     struct stat st;
     int r;
 
     s->b = binary_ref(b);
     s->debug_fd = debug_fd;
-    main = main_file(s);
-    if (debug_fd >= 0 && fstat(debug_fd, &st) == 0) {
+    if (debug_fd >= 0 && fstat(debug_fd, &st) == 0)
         s->debug_size = (uint64_t)st.st_size;
-        debug = debug_file(s);
-        job.debug = &debug;
-    }
-    r = elfsym_read(&job, &s->a, err);
+    r = reader_symbols(b, debug_fd, max_symbols, &s->a, err);
     if (r < 0) {
         elfsym_close(s);
         return r;

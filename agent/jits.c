@@ -11,6 +11,7 @@
 #include "agent/jitmap.h"
 #include "agent/procfile.h"
 #include "agent/procread.h"
+#include "agent/reader.h"
 #include "agent/rootfile.h"
 #include "base/arena.h"
 #include "base/map.h"
@@ -142,7 +143,7 @@ static void look(struct jits *j, struct target *t, int64_t now)
         j->stats.refused[why_of(fd)]++;
         return;
     }
-    if (changed(t, fd) && jitmap_read(fd, &args, &m, NULL) == 0) {
+    if (changed(t, fd) && reader_perfmap(fd, &args, &m, NULL) == 0) {
         count(j, t, false);
         jitmap_deinit(&t->map);
         t->map = m;

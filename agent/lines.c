@@ -11,8 +11,7 @@
 #include "agent/binary.h"
 #include "agent/bpf/cpu.h"
 #include "agent/debugfile.h"
-#include "agent/demangle.h"
-#include "base/buf.h"
+#include "agent/reader.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/thread.h"
@@ -53,7 +52,8 @@ struct lines {
     struct mutex mu;
     struct cond changed, idle;
     bool stop, busy;
-    uint64_t *waiting; /* words */
+    uint64_t cpu_elsewhere; /* the reader's for this; the thread's own */
+    uint64_t *waiting;      /* words */
     uint32_t n_waiting;
     struct map pending; /* words that wait or are read now */
     struct map known;   /* word -> struct cached * */
@@ -194,17 +194,8 @@ static struct str text_of(const struct dwarfline_arrays *a, struct dwarfline_tex
     return t.n ? (struct str){a->text + t.at, t.n} : (struct str){NULL, 0};
 }
 
-static struct str shown_name(const struct dwarfline_arrays *a, struct dwarfline_text t,
-                             struct buf *b)
-{
-    struct str raw = text_of(a, t);
-
-    buf_reset(b);
-    return demangle(raw, b) && !b->failed ? buf_view(b) : raw;
-}
-
 static bool keep_one_locked(struct lines *l, uint64_t word, const struct dwarfline_arrays *a,
-                            struct dwarfline_found found, struct buf *b) REQUIRES(&l->mu)
+                            struct dwarfline_found found) REQUIRES(&l->mu)
 {
     struct cached *c = arena_new(&l->kept, struct cached);
 
@@ -215,7 +206,7 @@ static bool keep_one_locked(struct lines *l, uint64_t word, const struct dwarfli
         return false;
     for (uint32_t i = 0; i < found.n; i++) {
         const struct dwarfline_frame *f = &a->frame[found.first + i];
-        struct str name = shown_name(a, f->name, b), file = text_of(a, f->file);
+        struct str name = text_of(a, f->name), file = text_of(a, f->file);
 
         c->frame[i] = (struct lines_frame){.name = arena_str(&l->kept, name),
                                            .file = arena_str(&l->kept, file),
@@ -233,29 +224,26 @@ static bool keep_one_locked(struct lines *l, uint64_t word, const struct dwarfli
 static void keep_locked(struct lines *l, const uint64_t *word, uint32_t n,
                         const struct dwarfline_arrays *a) REQUIRES(&l->mu)
 {
-    struct buf b;
-
-    buf_init(&b, DEMANGLE_MAX_OUT + 1024);
     for (uint32_t i = 0; i < n; i++) {
         map_del(&l->pending, word[i]);
         l->stats.found += a->found[i].n > 0;
-        if (keep_one_locked(l, word[i], a, a->found[i], &b))
+        if (keep_one_locked(l, word[i], a, a->found[i]))
             continue;
         map_clear(&l->known); /* full: anew */
         arena_reset(&l->kept);
-        (void)keep_one_locked(l, word[i], a, a->found[i], &b);
+        (void)keep_one_locked(l, word[i], a, a->found[i]);
     }
-    buf_deinit(&b);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-static int64_t own_cpu(void)
+/* The thread's, and what it had done elsewhere. */
+static int64_t own_cpu(const struct lines *l)
 {
     struct timespec t;
 
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
+    return t.tv_sec * NS_PER_S + t.tv_nsec + (int64_t)l->cpu_elsewhere;
 }
 
 static int by_word(const void *a, const void *b)
@@ -270,23 +258,17 @@ static int alt_of(const struct binary *b, int fd, const char *dirs, uint64_t *co
 {
     struct debugfile_where w = {.dirs = dirs, .target = binary_root(b)};
     struct debugfile_facts facts = {};
-    struct elffile f = {};
-    off_t size = lseek(fd, 0, SEEK_END);
     int alt = -1;
 
-    if (size > 0 && elffile_open(&f, elffile_pread, &fd, (uint64_t)size, NULL) == 0 &&
-        elffile_sections(&f, NULL) == 0) {
-        debugfile_facts(&f, &facts);
+    if (reader_facts_of(fd, &facts))
         alt = debugfile_find_alt(&facts, &w, counts);
-    }
-    elffile_close(&f);
     if (w.target >= 0)
         close(w.target);
     return alt;
 }
 
 /* From the binary itself, else from its debug file. */
-static enum dwarfline_fail read_binary(const struct lines *l, const struct binary *b,
+static enum dwarfline_fail read_binary(struct lines *l, const struct binary *b,
                                        struct dwarfline_job *job, struct dwarfline_arrays *ret)
 {
     uint64_t counts[DEBUGFILE_N] = {};
@@ -296,7 +278,7 @@ static enum dwarfline_fail read_binary(const struct lines *l, const struct binar
 
     job->fd = b->fd;
     job->alt_fd = alt_of(b, b->fd, l->debug_dirs, counts);
-    why = dwarfline_read(job, ret);
+    why = reader_lines(job, ret, &l->cpu_elsewhere);
     if (job->alt_fd >= 0)
         close(job->alt_fd);
     if (why != DWARFLINE_NO_DWARF)
@@ -307,7 +289,7 @@ static enum dwarfline_fail read_binary(const struct lines *l, const struct binar
     dwarfline_deinit(ret);
     job->fd = fd;
     job->alt_fd = alt_of(b, fd, l->debug_dirs, counts);
-    why = dwarfline_read(job, ret);
+    why = reader_lines(job, ret, &l->cpu_elsewhere);
     if (job->alt_fd >= 0)
         close(job->alt_fd);
     close(fd);
@@ -349,14 +331,14 @@ static void do_job(struct lines *l, const uint64_t *word, uint32_t n)
     l->stats.jobs++;
     l->stats.fail[why]++;
     if (why != DWARFLINE_OK && why != DWARFLINE_STEPS) {
-        if (map_put(&l->none, SA_W_BIN(word[0]), 1) == MAP_FULL)
+        if (why != DWARFLINE_ABSENT && map_put(&l->none, SA_W_BIN(word[0]), 1) == MAP_FULL)
             map_clear(&l->none);
         for (uint32_t i = 0; i < n; i++)
             map_del(&l->pending, word[i]);
     } else {
         keep_locked(l, word, n, &a);
     }
-    l->stats.cpu_ns = (uint64_t)own_cpu();
+    l->stats.cpu_ns = (uint64_t)own_cpu(l);
     mutex_unlock(&l->mu);
     dwarfline_deinit(&a);
     free(addr);
@@ -369,9 +351,9 @@ struct budget {
     int64_t left, at, cpu;
 };
 
-static int64_t budget_now(struct budget *b)
+static int64_t budget_now(const struct lines *l, struct budget *b)
 {
-    int64_t now = mono_now().v, cpu = own_cpu();
+    int64_t now = mono_now().v, cpu = own_cpu(l);
 
     b->left += (now - b->at) * LINES_SHARE_PERCENT / 100;
     if (b->left > LINES_BURST_NS)
@@ -385,14 +367,14 @@ static int64_t budget_now(struct budget *b)
 static void *run(void *ctx)
 {
     struct lines *l = ctx;
-    struct budget budget = {.left = LINES_BURST_NS, .at = mono_now().v, .cpu = own_cpu()};
+    struct budget budget = {.left = LINES_BURST_NS, .at = mono_now().v, .cpu = own_cpu(l)};
     uint64_t *word = xmalloc(PER_JOB * sizeof *word);
 
     if (!l->no_budget) /* somebody waits for a command */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     mutex_lock(&l->mu);
     while (!l->stop) {
-        int64_t left = l->no_budget ? 0 : budget_now(&budget);
+        int64_t left = l->no_budget ? 0 : budget_now(l, &budget);
         uint32_t n;
 
         if (l->n_waiting == 0 || left < 0) {

@@ -7,12 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/apart.h"
 #include "agent/check.h"
 #include "agent/check_pid.h"
 #include "agent/cmd_dump.h"
 #include "agent/collector.h"
+#include "agent/landlock.h"
 #include "agent/privs.h"
 #include "agent/procfile.h"
+#include "agent/reader.h"
 #include "agent/record.h"
 #include "agent/sandbox.h"
 #include "agent/status.h"
@@ -50,7 +53,7 @@ struct args {
     struct str set[64]; /* in order, after the file */
     size_t n_set;
     uint32_t line[CONF_OPTS_MAX];
-    bool no_bpf_loop, json;
+    bool no_bpf_loop, json, single;
 };
 
 static struct args args = {.state_dir = STATE_DIR};
@@ -74,7 +77,7 @@ static const struct argp_option options[] = {
     {"state-dir", OPT_STATE_DIR, "DIR", 0, "where the agent's id is kept; " STATE_DIR, 0},
     {"status-file", OPT_STATUS_FILE, "FILE", 0,
      "JSON, rewritten every second; \"status\" in the state directory", 0},
-    {"single", OPT_SINGLE, NULL, 0, "all in one process, which is the only form so far", 0},
+    {"single", OPT_SINGLE, NULL, 0, "all in one process; sets privileges.processes", 0},
     {"user", OPT_USER, "USER", 0, "whom to become when started as root; sets privileges.user", 0},
     {"pid", OPT_PID, "PID", 0,
      "with check: what this process would be seen as: identity, labels, rules that match", 0},
@@ -117,6 +120,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args.status_file = arg;
         return 0;
     case OPT_SINGLE:
+        args.single = true;
         return 0;
     case OPT_USER:
         args.user = arg;
@@ -202,6 +206,9 @@ static int settings_check(struct err *err)
 
     if (strcmp(m, "masked") != 0 && strcmp(m, "exe") != 0 && strcmp(m, "off") != 0)
         return err_set(err, -EINVAL, "labels.cmdline = %.40s: must be masked, exe or off", m);
+    if (strcmp(args.conf.processes, "apart") != 0 && strcmp(args.conf.processes, "single") != 0)
+        return err_set(err, -EINVAL, "privileges.processes = %.40s: must be apart or single",
+                       args.conf.processes);
     if (!lines_mode_of(args.conf.lines, &mode))
         return err_set(err, -EINVAL, "symbols.lines = %.40s: must be off, hot or all",
                        args.conf.lines);
@@ -231,9 +238,14 @@ static int settings_read(struct err *err)
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
+static bool apart(void)
+{
+    return !args.single && strcmp(args.conf.processes, "apart") == 0;
+}
+
 /* From here on with the rights that the agent has, and nothing is forked or executed any more. The
- * rows of it go into the table. */
-static int restrict_rights(struct check *c, struct err *err)
+ * rows of it go into the table. start: its other processes are to be started. */
+static int restrict_rights(struct check *c, bool start, struct err *err)
 {
     struct err why = {};
     struct privs p;
@@ -241,7 +253,15 @@ static int restrict_rights(struct check *c, struct err *err)
     privs_raise_limits();
     TRY(privs_drop(args.user ? args.user : args.conf.user, args.state_dir, &p, err));
     check_add(c, "user", BPF_PROBE_OK, "", p.who);
-    if (sandbox_begin(&why) < 0)
+    if (apart() && landlock_abi())
+        check_add(c, "landlock", BPF_PROBE_OK, "", "");
+    else if (apart())
+        check_add(c, "landlock", BPF_PROBE_DEGRADED,
+                  "a kernel with CONFIG_SECURITY_LANDLOCK, named in lsm= of its command line",
+                  "reader and sender are held by their filters of system calls alone");
+    if (start && apart()) /* from here on no process can be made */
+        TRY(apart_open(err));
+    if (sandbox_begin(!apart(), &why) < 0)
         check_add(c, "seccomp", BPF_PROBE_DEGRADED, "allow seccomp() in the container's profile",
                   why.msg);
     else
@@ -258,7 +278,7 @@ static int cmd_check(void)
     if (args.pid)
         return check_pid(&args.conf, (uint32_t)args.pid, args.state_dir, stdout);
     check_own(&own);
-    if (restrict_rights(&c, &err) < 0) {
+    if (restrict_rights(&c, false, &err) < 0) {
         (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
         return 1;
     }
@@ -380,6 +400,7 @@ static void stop(struct running *r)
 
     if (r->batcher)
         batcher_stop(r->batcher); /* the last windows become a batch, */
+    reader_stop();
     if (r->upload)
         upload_stop(r->upload, r->collector ? STOP_WAIT_NS : 0); /* which is sent */
     if (r->collector)
@@ -396,6 +417,7 @@ static void stop(struct running *r)
     batcher_free(r->batcher);
     spool_free(r->spool);
     buf_deinit(&r->token);
+    apart_close();
 }
 
 static void block_signals(void)
@@ -435,9 +457,9 @@ static int run_agent(const char *status)
     struct running r = {};
     struct err err = {};
     static struct check check;
-    int code;
+    int code = 0;
 
-    if (restrict_rights(&check, &err) < 0) {
+    if (restrict_rights(&check, true, &err) < 0) {
         (void)fprintf(stderr, "strata-agent: %s\n", err.msg);
         return 1;
     }
@@ -449,7 +471,10 @@ static int run_agent(const char *status)
     block_signals();
     ids_load(args.state_dir, "/etc", &r.ids);
     buf_init(&r.token, 8192);
-    code = start_sender(&r, interval, &err);
+    if (apart())
+        code = reader_start(0, &err);
+    if (code == 0)
+        code = start_sender(&r, interval, &err);
     if (code == 0)
         code =
             start_collector(&r, interval, r.ids.dir_ok ? status : args.status_file, &check, &err);

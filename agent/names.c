@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/names.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/demangle.h"
 #include "agent/elfsym.h"
+#include "agent/reader.h"
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -13,6 +14,7 @@
 struct table {
     uint32_t bin;
     struct elfsym *sym; /* NULL: it has none, remembered */
+    bool absent;        /* nobody could read it: asked again */
     struct table *newer, *older;
 };
 
@@ -102,9 +104,17 @@ static void open_table(struct names *n, struct binary *b, struct table *t)
     uint64_t max = tables_cap(n) / sizeof(struct elfsym_sym);
     struct debugfile_facts facts;
     int fd = b->is_elf ? debugfile_of(b, n->debug_dirs, &facts, n->stats.debug_found) : -1;
+    int r = elfsym_open(b, fd, max < UINT32_MAX ? (uint32_t)max : UINT32_MAX, &t->sym, NULL);
 
-    if (elfsym_open(b, fd, max < UINT32_MAX ? (uint32_t)max : UINT32_MAX, &t->sym, NULL) < 0)
-        n->stats.failed++;
+    n->stats.failed += r < 0 && r != -EAGAIN;
+    t->absent = r == -EAGAIN;
+    if (!t->sym)
+        return;
+    n->stats.opened++;
+    n->stats.debug_files += elfsym_has_debug(t->sym);
+    n->stats.mini += elfsym_has_mini(t->sym);
+    n->stats.mini_failed += elfsym_mini_failed(t->sym);
+    n->stats.bytes += elfsym_bytes(t->sym);
 }
 
 /* Down to the cap, but for the one that is being used. */
@@ -125,18 +135,15 @@ static struct table *table_of(struct names *n, struct binary *b)
         t = (struct table *)(uintptr_t)v; // NOLINT(performance-no-int-to-ptr): a map value
         unlink_table(n, t);
         link_newest(n, t);
+        if (t->absent) {
+            open_table(n, b, t);
+            shrink(n, t);
+        }
         return t;
     }
     t = xcalloc(1, sizeof *t);
     t->bin = b->id;
     open_table(n, b, t);
-    if (t->sym) {
-        n->stats.opened++;
-        n->stats.debug_files += elfsym_has_debug(t->sym);
-        n->stats.mini += elfsym_has_mini(t->sym);
-        n->stats.mini_failed += elfsym_mini_failed(t->sym);
-        n->stats.bytes += elfsym_bytes(t->sym);
-    }
     n->stats.tables++;
     if (map_put(&n->by_bin, b->id, (uint64_t)(uintptr_t)t) == MAP_FULL)
         abort(); /* a hundred bytes could not be had: as xmalloc */
@@ -159,6 +166,7 @@ static bool symbol_name(struct names *n, const struct table *t, uint32_t index, 
     struct buf raw;
     size_t start = out->n;
     struct str *kept;
+    int r;
 
     if (map_get(&n->by_symbol, key, &v)) {
         buf_str(out, *(struct str *)(uintptr_t)v); // NOLINT(performance-no-int-to-ptr)
@@ -169,10 +177,11 @@ static bool symbol_name(struct names *n, const struct table *t, uint32_t index, 
         buf_deinit(&raw);
         return false;
     }
-    if (!demangle(buf_view(&raw), out))
+    r = reader_demangle(buf_view(&raw), out);
+    if (r != 0)
         buf_str(out, buf_view(&raw));
     buf_deinit(&raw);
-    if (out->failed)
+    if (out->failed || r == -EAGAIN)
         return true;
     for (int again = 0; again < 2; again++) {
         kept = arena_new(&n->texts, struct str);

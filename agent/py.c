@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/py.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/facts.h"
 #include "agent/procfile.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -96,14 +98,21 @@ struct py *py_free(struct py *y)
 
 /* ---- recognition ----------------------------------------------------------------------------- */
 
-static const struct pyelf *elf_of(struct py *y, const struct binary *b)
+/* NULL: none, or *ret_wait is set: not known yet. */
+static const struct pyelf *elf_of(struct py *y, struct binary *b, bool *ret_wait)
 {
     struct pyelf e;
     uint64_t v;
+    int r;
 
     if (!map_get(&y->by_bin, b->id, &v)) {
         v = 0;
-        if (pyelf_read(b, &e)) {
+        r = facts_python(y->conf.facts, b, &e);
+        if (r == -EAGAIN) {
+            *ret_wait = true;
+            return NULL;
+        }
+        if (r == 0) {
             y->elf = xrealloc(y->elf, (y->n_elf + 1) * sizeof *y->elf);
             y->elf[y->n_elf++] = e;
             v = y->n_elf;
@@ -218,11 +227,12 @@ static void forget(struct py *y, struct pyproc *q)
     free(q);
 }
 
-/* The mapping that is a Python, or NULL. */
-static const struct proc_map *python_of(struct py *y, const struct proc *p)
+/* The mapping that is a Python, or NULL. *ret_wait: one before it may be. */
+static const struct proc_map *python_of(struct py *y, const struct proc *p, bool *ret_wait)
 {
+    *ret_wait = false;
     for (uint32_t i = 0; i < p->n_map; i++) {
-        if (p->map[i].bin && elf_of(y, p->map[i].bin))
+        if (p->map[i].bin && elf_of(y, p->map[i].bin, ret_wait))
             return &p->map[i];
     }
     return NULL;
@@ -233,10 +243,13 @@ void py_follow(struct py *y, const struct proc *p, int64_t now)
     const struct proc_map *m;
     struct pyproc *q;
     uint64_t v;
+    bool wait;
 
     if (!y || p->dropped || p->kthread)
         return;
-    m = python_of(y, p);
+    m = python_of(y, p, &wait);
+    if (wait)
+        return;
     q = map_get(&y->by_tgid, p->tgid, &v) ? from_u64(v) : NULL;
     if (q && m && q->serial == p->serial && q->execs == p->execs && q->bin == m->bin->id &&
         q->bias == m->bias)

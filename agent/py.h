@@ -17,6 +17,7 @@ struct py;
 struct py_conf {
     const char *proc; /* "/proc" */
     struct tables *tables;
+    struct facts *facts; /* NULL: files are read here */
     /* What is to be said once, for an event: logfmt. */
     void (*say)(void *ctx, const char *kind, const char *text);
     void *ctx;

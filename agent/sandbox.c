@@ -12,16 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PERF_IOCTLS 0x2400 /* '$' << 8 */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#endif
+#include "agent/sandbox_private.h"
 
-#define IOCTL_TYPE 0xff00
+#define PERF_IOCTLS 0x2400 /* '$' << 8 */
+#define IOCTL_TYPE  0xff00
 
 /* Calls that pass whatever their arguments are. A call that libseccomp does not know by name is
  * left out: it is of another architecture. */
@@ -159,7 +153,7 @@ static const char *const plain[] = {
     "bpf",
     "perf_event_open",
     "process_vm_readv",
-#ifdef SANITIZED /* their checks at the end look at the process from another one */
+#ifdef SANDBOX_SANITIZED /* their checks at the end look at the process from another one */
     "clone",
     "ptrace",
     "wait4",
@@ -171,28 +165,23 @@ static const char *const plain[] = {
 #endif
 };
 
-/* One condition each: ARGUMENT & MASK == VALUE. Several of one call: any of them. */
-static const struct rule {
-    const char *call;
-    unsigned arg;
-    uint64_t mask, value;
-} with_argument[] = {
+static const struct sandbox_rule with_argument[] = {
     {"clone", 0, CLONE_THREAD, CLONE_THREAD}, /* no process */
+    {"socketpair", 0, UINT32_MAX, AF_UNIX},   {"ioctl", 1, IOCTL_TYPE, PERF_IOCTLS},
+    {"ioctl", 1, UINT32_MAX, FIONBIO},        {"ioctl", 1, UINT32_MAX, FIONREAD},
+    {"ioctl", 1, UINT32_MAX, TCGETS}, /* isatty() */
+    {"prctl", 0, UINT32_MAX, PR_SET_NAME},    {"prctl", 0, UINT32_MAX, PR_GET_NAME},
+    {"prctl", 0, UINT32_MAX, PR_SET_VMA},     {"prctl", 0, UINT32_MAX, PR_GET_DUMPABLE},
+    {"prlimit64", 2, UINT64_MAX, 0},   /* to read a limit */
+    {"setpriority", 0, UINT32_MAX, 0}, /* nice of our threads */
+};
+
+/* What only who talks to the server itself needs. */
+static const struct sandbox_rule network[] = {
     {"socket", 0, UINT32_MAX, AF_INET},
     {"socket", 0, UINT32_MAX, AF_INET6},
     {"socket", 0, UINT32_MAX, AF_UNIX},
     {"socket", 0, UINT32_MAX, AF_NETLINK}, /* getaddrinfo() asks for our addresses */
-    {"socketpair", 0, UINT32_MAX, AF_UNIX},
-    {"ioctl", 1, IOCTL_TYPE, PERF_IOCTLS},
-    {"ioctl", 1, UINT32_MAX, FIONBIO},
-    {"ioctl", 1, UINT32_MAX, FIONREAD},
-    {"ioctl", 1, UINT32_MAX, TCGETS}, /* isatty() */
-    {"prctl", 0, UINT32_MAX, PR_SET_NAME},
-    {"prctl", 0, UINT32_MAX, PR_GET_NAME},
-    {"prctl", 0, UINT32_MAX, PR_SET_VMA},
-    {"prctl", 0, UINT32_MAX, PR_GET_DUMPABLE},
-    {"prlimit64", 2, UINT64_MAX, 0},   /* to read a limit */
-    {"setpriority", 0, UINT32_MAX, 0}, /* nice of our threads */
 };
 
 /* Commands of bpf() that nothing needs once all is open: new programs, and what others loaded. */
@@ -212,7 +201,10 @@ const char *sandbox_call(size_t i)
     if (i < N(plain))
         return plain[i];
     i -= N(plain);
-    return i < N(with_argument) ? with_argument[i].call : NULL;
+    if (i < N(with_argument))
+        return with_argument[i].call;
+    i -= N(with_argument);
+    return i < N(network) ? network[i].call : sandbox_apart_call(i - N(network));
 }
 
 static int refused(struct err *err, int r)
@@ -229,18 +221,27 @@ static int add(scmp_filter_ctx f, uint32_t action, const char *call, unsigned n,
     return nr < 0 ? 0 : seccomp_rule_add_array(f, action, nr, n, cmp);
 }
 
-static int allow_all(scmp_filter_ctx f)
+static int allow_list(scmp_filter_ctx f, const struct sandbox_list *l)
 {
     int r = 0;
 
-    for (size_t i = 0; i < N(plain) && r == 0; i++)
-        r = add(f, SCMP_ACT_ALLOW, plain[i], 0, NULL);
-    for (size_t i = 0; i < N(with_argument) && r == 0; i++) {
-        const struct rule *w = &with_argument[i];
+    for (size_t i = 0; i < l->n_plain && r == 0; i++)
+        r = add(f, SCMP_ACT_ALLOW, l->plain[i], 0, NULL);
+    for (size_t i = 0; i < l->n_rule && r == 0; i++) {
+        const struct sandbox_rule *w = &l->rule[i];
         const struct scmp_arg_cmp cmp = {w->arg, SCMP_CMP_MASKED_EQ, w->mask, w->value};
 
         r = add(f, SCMP_ACT_ALLOW, w->call, 1, &cmp);
     }
+    return r;
+}
+
+static int allow_all(scmp_filter_ctx f, const struct sandbox_list *list, size_t n)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = allow_list(f, &list[i]);
     if (r == 0) { /* abort() and raise(): signals to ourselves */
         const struct scmp_arg_cmp own = {0, SCMP_CMP_EQ, (uint64_t)getpid(), 0};
 
@@ -268,18 +269,26 @@ static int load(scmp_filter_ctx f)
     return r;
 }
 
-int sandbox_begin(struct err *err)
+int sandbox_load(const struct sandbox_list *list, size_t n, struct err *err)
 {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     int r;
 
     if (!f)
         return err_set(err, -ENOMEM, "filter of system calls: no memory");
-    r = allow_all(f);
+    r = allow_all(f, list, n);
     if (r == 0)
         r = load(f);
     seccomp_release(f);
     return r < 0 ? refused(err, r) : 0;
+}
+
+int sandbox_begin(bool sends, struct err *err)
+{
+    const struct sandbox_list all[] = {{plain, N(plain), with_argument, N(with_argument)},
+                                       {NULL, 0, network, N(network)}};
+
+    return sandbox_load(all, sends ? 2 : 1, err);
 }
 
 int sandbox_opened(struct err *err)

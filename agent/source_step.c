@@ -6,6 +6,7 @@
  */
 #include "agent/source_step.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ struct calls {
 
 struct source_step {
     struct bpf_step *bpf;
+    struct facts *facts;
     struct steptrack *track;
     struct map looked;  /* binary id -> enum look */
     struct map callers; /* serial -> pid, of the processes that called */
@@ -85,7 +87,7 @@ static void on_step(void *ctx, const struct steptrack_step *s)
     stackagg_add_step(x->fold, &done, x->who);
 }
 
-int source_step_open(struct source_step **ret, struct err *err)
+int source_step_open(struct source_step **ret, struct facts *facts, struct err *err)
 {
     struct source_step *s = xcalloc(1, sizeof *s);
     int r = bpf_step_open(&s->bpf, err);
@@ -94,6 +96,7 @@ int source_step_open(struct source_step **ret, struct err *err)
         free(s);
         return r;
     }
+    s->facts = facts;
     s->track = steptrack_new(on_step, s);
     map_init(&s->looked, 0);
     map_init(&s->callers, 0);
@@ -141,22 +144,6 @@ struct source_step *source_step_close(struct source_step *s)
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
-
-static int64_t read_binary(void *ctx, void *to, uint64_t n, uint64_t at)
-{
-    return binary_read(ctx, to, n, at);
-}
-
-static enum usdt_found look(struct binary *b, struct usdt_site *ret)
-{
-    enum usdt_found found = USDT_NONE;
-    struct elffile f = {};
-
-    if (b->is_elf && !b->image && elffile_open(&f, read_binary, b, b->size, NULL) == 0)
-        found = usdt_find_step(&f, ret);
-    elffile_close(&f);
-    return found;
-}
 
 static void say(struct source_step *s, bool *told, const char *text, const struct binary *b)
 {
@@ -210,11 +197,14 @@ static void listen_at(struct source_step *s, const struct proc *p, const struct 
                   LOG_ERR(&err));
 }
 
-/* Does this content hold the probe? Looked at once. */
+/* Does this content hold the probe? Looked at once, when that is known. */
 static bool look_at(struct source_step *s, const struct proc_map *m, struct usdt_site *ret)
 {
     struct usdt_site site = {};
-    enum usdt_found found = look(m->bin, &site);
+    int found = facts_step(s->facts, m->bin, &site);
+
+    if (found == -EAGAIN)
+        return false;
 
     if (found == USDT_FOREIGN)
         say(s, &s->told_foreign, "why=\"a probe strata:step of another form\"", m->bin);

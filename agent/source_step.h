@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/facts.h"
 #include "agent/proc.h"
 #include "agent/stackagg.h"
 #include "agent/steptrack.h"
@@ -18,7 +19,8 @@ struct source_step;
 #define SOURCE_STEP_NEWS   160
 #define SOURCE_STEP_PROBES 256 /* files that are listened at */
 
-[[nodiscard]] int source_step_open(struct source_step **ret, struct err *err);
+/* facts: as struct py_conf has them. */
+[[nodiscard]] int source_step_open(struct source_step **ret, struct facts *facts, struct err *err);
 struct source_step *source_step_close(struct source_step *s); /* returns NULL */
 
 /* The mappings of p are new or changed. */

@@ -158,6 +158,10 @@ void status_print(struct str json, FILE *to)
     line(json, "kernel_symbols", "kernel symbols", to);
     line(json, "runs_as", "runs as", to);
     line(json, "degraded", "degraded", to);
+    line(json, "process_sampler", "process sampler", to);
+    line(json, "process_starter", "process starter", to);
+    line(json, "process_reader", "process reader", to);
+    line(json, "process_sender", "process sender", to);
     (void)fprintf(to, "figures, but for zeros; without a unit: counts\n");
     print_figures(json, to);
 }

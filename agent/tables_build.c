@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/reader.h"
 #include "agent/tables_private.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -228,18 +229,12 @@ static enum ehtab_fail encode(struct builder *b, const struct ehtab *t, struct b
     return EHTAB_OK;
 }
 
-static int64_t read_binary(void *ctx, void *to, uint64_t n, uint64_t at)
-{
-    return binary_read(ctx, to, n, at);
-}
-
 static void make(struct builder *b, const struct job *j, struct built *d)
 {
     struct ehtab t;
-    struct ehtab_file f = {.read = read_binary, .ctx = j->bin, .size = j->bin->size};
 
     *d = (struct built){.table = j->table};
-    d->why = ehtab_build(&f, &t);
+    d->why = reader_table(j->bin, &t);
     if (d->why)
         return;
     d->why = encode(b, &t, d);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "agent/apart.h"
 #include "agent/clock.h"
 #include "agent/privs.h"
 #include "agent/upload_private.h"
@@ -52,7 +53,7 @@ static int64_t backoff(struct upload *u)
     if (most > first * BACKOFF_MAX)
         most = first * BACKOFF_MAX;
     /* after a long outage all agents would come at once */
-    if (clock_mono().v - u->down_since > OUTAGE_NS)
+    if (u->failures && clock_mono().v - u->down_since > OUTAGE_NS)
         most = first * BACKOFF_MAX;
     return jitter(u, most) + most / 16;
 }
@@ -206,12 +207,10 @@ static void on_busy(struct upload *u, const struct spool_batch *b, const struct 
 static void on_status(struct upload *u, struct upload_slot *s, const struct upload_answer *a)
 {
     const struct spool_batch *b = s->batch;
-    struct wire_error e = {};
+    const struct wire_error e = a->error;
     char text[160];
 
     u->healthy = false;
-    if (a->status && wire_error_decode(buf_view(&s->answer), &e, NULL) < 0)
-        e = (struct wire_error){};
     switch (a->status) {
     case 0:
         again(u, b, backoff(u), a->why);
@@ -278,14 +277,13 @@ static void free_slot(struct upload *u, struct upload_slot *s)
 
 static void on_answered(struct upload *u, struct upload_slot *s, const struct upload_answer *a)
 {
-    struct wire_reply reply = {};
+    const struct wire_reply *reply = &a->reply;
 
     count_answer(u, a->status);
     u->answered = clock_mono().v;
-    if (a->status == 200 && wire_reply_decode(buf_view(&s->answer), &reply, NULL) == 0 &&
-        reply.seq == s->batch->seq &&
-        (reply.status == WIRE_STORED || reply.status == WIRE_DUPLICATE))
-        accepted(u, s, &reply);
+    if (a->status == 200 && a->have_reply && reply->seq == s->batch->seq &&
+        (reply->status == WIRE_STORED || reply->status == WIRE_DUPLICATE))
+        accepted(u, s, reply);
     else
         on_status(u, s, a);
     free_slot(u, s);
@@ -320,8 +318,9 @@ static void start(struct upload *u, const struct spool_batch *b)
     mutex_lock(&u->mu);
     u->stats.requests++;
     mutex_unlock(&u->mu);
-    if (!upload_http_post(u, s, buf_view(&s->brief)))
-        on_answered(u, s, &(struct upload_answer){.why = "no answer: libcurl takes no request"});
+    if (!u->way->post(u, s, buf_view(&s->brief)))
+        on_answered(u, s,
+                    &(struct upload_answer){.why = "no answer: the request cannot be sent now"});
 }
 
 /* How long until a request may start: the server's wish, and no flood after an outage. */
@@ -399,7 +398,7 @@ static void *run(void *ctx)
         if (stop && (mono_now().v >= atomic_load(&u->stop_at) || (!u->n_busy && nothing_left(u))))
             break;
         send_next(u, stop);
-        while (u->n_busy && (s = upload_http_next(u, POLL_MS, &a)))
+        while (u->n_busy && (s = u->way->next(u, POLL_MS, &a)))
             on_answered(u, s, &a);
         if (stop && u->failures) { /* everything is due now: no hot loop */
             struct timespec t = {.tv_nsec = 100 * NS_PER_MS};
@@ -410,7 +409,7 @@ static void *run(void *ctx)
     for (unsigned i = 0; i < SPOOL_IN_FLIGHT; i++) {
         if (!u->slot[i].batch)
             continue;
-        upload_http_cancel(u, &u->slot[i]);
+        u->way->cancel(u, &u->slot[i]);
         spool_retry(u->spool, u->slot[i].batch, 0, false);
         free_slot(u, &u->slot[i]);
     }
@@ -439,14 +438,13 @@ struct upload *upload_free(struct upload *u)
 {
     if (!u)
         return NULL;
-    upload_http_close(u);
+    u->way->close(u);
     map_deinit(&u->known);
     mutex_deinit(&u->mu);
     free(u->url);
     free(u->token);
     free(u->ca_file);
     free(u);
-    curl_global_cleanup();
     return NULL;
 }
 
@@ -460,8 +458,6 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
     int r;
 
     TRY(check_conf(c, err));
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return err_set(err, -ENOMEM, "libcurl does not start");
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     u = xcalloc(1, sizeof *u);
@@ -472,6 +468,7 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
     u->url = xstrdup(url.failed ? "" : url.p);
     buf_deinit(&url);
     u->conf = *c;
+    u->way = apart_is_on() ? &upload_apart : &upload_http;
     u->token = xstrdup(c->token);
     u->ca_file = xstrdup(c->ca_file);
     u->spool = spool;
@@ -485,7 +482,7 @@ int upload_start(const struct upload_conf *c, struct spool *spool, struct upload
     (void)snprintf(u->stats.state, sizeof u->stats.state, "connecting");
     spool_get_stats(spool, &st);
     u->draining = st.spooled > BACKLOG;
-    r = upload_http_open(u, err);
+    r = u->way->open(u, err);
     if (r == 0) {
         r = thread_start(&u->thread, "upload", 0, run, u);
         if (r < 0)

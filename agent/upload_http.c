@@ -54,7 +54,7 @@ static int on_progress(void *ctx, curl_off_t dt, curl_off_t dn, curl_off_t ut, c
     return atomic_load(&u->stop) && mono_now().v >= atomic_load(&u->stop_at);
 }
 
-bool upload_http_post(struct upload *u, struct upload_slot *s, struct str body)
+static bool http_post(struct upload *u, struct upload_slot *s, struct str body)
 {
     s->curl_err[0] = '\0';
     buf_reset(&s->answer);
@@ -63,7 +63,7 @@ bool upload_http_post(struct upload *u, struct upload_slot *s, struct str body)
     return curl_multi_add_handle(u->multi, s->curl) == CURLM_OK;
 }
 
-void upload_http_cancel(struct upload *u, struct upload_slot *s)
+static void http_cancel(struct upload *u, struct upload_slot *s)
 {
     curl_multi_remove_handle(u->multi, s->curl);
 }
@@ -79,6 +79,10 @@ static void answer_of(const struct upload_slot *s, CURLcode c, struct upload_ans
         ret->retry_after_ns = (after < MAX_RETRY_AFTER ? after : MAX_RETRY_AFTER) * NS_PER_S;
     if (c != CURLE_OK && c != CURLE_WRITE_ERROR)
         ret->status = 0;
+    if (ret->status == 200)
+        ret->have_reply = wire_reply_decode(buf_view(&s->answer), &ret->reply, NULL) == 0;
+    else if (ret->status && wire_error_decode(buf_view(&s->answer), &ret->error, NULL) < 0)
+        ret->error = (struct wire_error){};
     if (ret->status == 0)
         (void)snprintf(ret->why, sizeof ret->why, "no answer: %.140s",
                        s->curl_err[0] ? s->curl_err : curl_easy_strerror(c));
@@ -92,7 +96,7 @@ static struct upload_slot *slot_of(struct upload *u, const CURL *curl)
     return NULL;
 }
 
-struct upload_slot *upload_http_next(struct upload *u, int wait_ms, struct upload_answer *ret)
+static struct upload_slot *http_next(struct upload *u, int wait_ms, struct upload_answer *ret)
 {
     int running = 0, left = 0;
     CURLMsg *m;
@@ -165,8 +169,10 @@ static void set_up(struct upload *u, struct upload_slot *s)
         curl_easy_setopt(s->curl, CURLOPT_CAINFO, u->ca_file);
 }
 
-int upload_http_open(struct upload *u, struct err *err)
+static int http_open(struct upload *u, struct err *err)
 {
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return err_set(err, -ENOMEM, "libcurl does not start");
     u->multi = curl_multi_init();
     if (!u->multi)
         return err_set(err, -ENOMEM, "libcurl: no handle");
@@ -184,7 +190,7 @@ int upload_http_open(struct upload *u, struct err *err)
     return 0;
 }
 
-void upload_http_close(struct upload *u)
+static void http_close(struct upload *u)
 {
     for (unsigned i = 0; i < SPOOL_IN_FLIGHT; i++) {
         if (u->slot[i].curl)
@@ -194,4 +200,11 @@ void upload_http_close(struct upload *u)
     if (u->multi)
         curl_multi_cleanup(u->multi);
     curl_slist_free_all(u->headers);
+    curl_global_cleanup();
 }
+
+const struct upload_way upload_http = {.open = http_open,
+                                       .close = http_close,
+                                       .post = http_post,
+                                       .next = http_next,
+                                       .cancel = http_cancel};

@@ -15,14 +15,17 @@
 #include "base/thread.h"
 #include "proto/wire.h"
 
-/* Shared by upload.c (what is sent when, what an answer means) and upload_http.c (libcurl). */
+/* Shared by upload.c (what is sent when, what an answer means), upload_http.c (libcurl) and
+ * upload_apart.c, sender.c (another process in between). */
 
 /* One batch on its way. */
 struct upload_slot {
     const struct spool_batch *batch; /* NULL: free */
-    CURL *curl;
+    CURL *curl;                      /* of upload_http */
     struct buf answer;
     char curl_err[CURL_ERROR_SIZE];
+    uint64_t asked;     /* of upload_apart: number of its request; 0: none */
+    int64_t since;      /* mono_now() */
     struct arena arena; /* of whole */
     struct buf spooled, raw, brief;
     struct batch whole; /* as it was made; valid if have */
@@ -33,9 +36,31 @@ struct upload_answer {
     long status;            /* 0: none */
     int64_t retry_after_ns; /* 0: not said */
     char why[160];
+    bool have_reply; /* of a 200, and it could be read */
+    struct wire_reply reply;
+    struct wire_error error; /* of others; zeros: it could not be read */
 };
 
+struct upload;
+
+/* How a request gets to the server. */
+struct upload_way {
+    /* errors: -ENOMEM and others */
+    int (*open)(struct upload *u, struct err *err);
+    void (*close)(struct upload *u);
+    /* Posts body, which must stay; false: not taken. */
+    bool (*post)(struct upload *u, struct upload_slot *s, struct str body);
+    /* Waits at most wait_ms for something to happen; the next slot that has its answer, or NULL. */
+    struct upload_slot *(*next)(struct upload *u, int wait_ms, struct upload_answer *ret);
+    /* Ends a request without waiting for its answer. */
+    void (*cancel)(struct upload *u, struct upload_slot *s);
+};
+
+extern const struct upload_way upload_http;  /* libcurl, here */
+extern const struct upload_way upload_apart; /* the process of sender.h */
+
 struct upload {
+    const struct upload_way *way;
     struct upload_conf conf;
     char *url, *token, *ca_file;
     struct spool *spool;
@@ -45,6 +70,10 @@ struct upload {
     /* the thread's; clock_mono() */
     CURLM *multi;
     struct curl_slist *headers;
+    int sender;        /* of upload_apart: the connection; -1: none */
+    uint64_t asks;     /* so far */
+    int64_t due, born; /* mono_now(): the next start may be, the last one was */
+    int64_t pause;
     struct upload_slot slot[SPOOL_IN_FLIGHT];
     unsigned n_busy;
     struct map known;
@@ -60,16 +89,3 @@ struct upload {
     struct mutex mu;   /* stats */
     struct upload_stats stats;
 };
-
-/* Handles and headers. errors: -ENOMEM */
-[[nodiscard]] int upload_http_open(struct upload *u, struct err *err);
-void upload_http_close(struct upload *u);
-
-/* Posts body, which must stay; true in ret if libcurl takes it. */
-bool upload_http_post(struct upload *u, struct upload_slot *s, struct str body);
-
-/* Waits at most wait_ms for something to happen; the next slot that has its answer, or NULL. */
-struct upload_slot *upload_http_next(struct upload *u, int wait_ms, struct upload_answer *ret);
-
-/* Ends a request without waiting for its answer. */
-void upload_http_cancel(struct upload *u, struct upload_slot *s);

@@ -129,3 +129,26 @@ enum usdt_found usdt_find_step(struct elffile *f, struct usdt_site *ret)
     free(text);
     return found;
 }
+
+static bool in_segment(const struct binary *b, uint64_t at, uint64_t n, bool exec)
+{
+    for (uint32_t i = 0; i < b->n_load; i++) {
+        const struct elffile_load *l = &b->load[i];
+
+        if (l->exec == exec && at >= l->offset && at - l->offset <= l->filesz &&
+            n <= l->filesz - (at - l->offset))
+            return true;
+    }
+    return false;
+}
+
+bool usdt_site_ok(const struct binary *b, const struct usdt_site *s)
+{
+    uint8_t code[sizeof nop5], word[2];
+
+    return in_segment(b, s->offset, sizeof code, true) &&
+           in_segment(b, s->sem_offset, sizeof word, false) &&
+           binary_read(b, code, sizeof code, s->offset) == sizeof code &&
+           memcmp(code, nop5, sizeof nop5) == 0 &&
+           binary_read(b, word, sizeof word, s->sem_offset) == sizeof word && !word[0] && !word[1];
+}

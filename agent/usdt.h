@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/binary.h"
 #include "agent/elffile.h"
 #include "base/str.h"
 
@@ -25,3 +26,7 @@ enum usdt_found {
 
 /* The first probe strata:step of f (elffile_open() was done; sections are read if they are not). */
 enum usdt_found usdt_find_step(struct elffile *f, struct usdt_site *ret);
+
+/* Is b, at this site, as we write it: the nop to be replaced, and in a segment of data a word of
+ * zeros? Reads these seven bytes. */
+bool usdt_site_ok(const struct binary *b, const struct usdt_site *s);

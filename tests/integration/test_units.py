@@ -265,7 +265,8 @@ class Agent(unittest.TestCase):
     @unittest.skipUnless(shutil.which("strace"), "no strace")
     def test_calls(self):
         """Under strace: the calls of a run are among those of the unit, no memory is writable and
-        executable, and the own filter has refused nothing."""
+        executable, and the own filter has refused nothing; but the path that libdw wants to know of
+        what the reader was handed."""
         server = sink.Ingest()
         self.addCleanup(server.close)
         trace = os.path.join(self.folder, "trace")
@@ -287,7 +288,7 @@ class Agent(unittest.TestCase):
         with open(trace, encoding="utf-8", errors="replace") as f:
             text = f.read().split("seccomp(SECCOMP_SET_MODE_FILTER", 1)[1]
         self.assertEqual([l for l in text.splitlines() if l.endswith("EPERM (Operation not permitted)")
-                          ], [])
+                          and not re.match(r"\d+ +(<\.\.\. )?readlink\b", l)], [])
 
 
 if __name__ == "__main__":

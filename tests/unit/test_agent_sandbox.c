@@ -119,7 +119,7 @@ static int in_child(int (*fn)(void), bool opened)
         struct err err = {};
 
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        if (sandbox_begin(&err) < 0 || (opened && sandbox_opened(&err) < 0)) {
+        if (sandbox_begin(true, &err) < 0 || (opened && sandbox_opened(&err) < 0)) {
             (void)fprintf(stderr, "%s\n", err.msg);
             _exit(200);
         }
@@ -291,7 +291,7 @@ static int with_thread(void)
     sem_init(&go, 0, 0);
     EXPECT(pthread_create(&t, NULL, wait_and_try, NULL) == 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    EXPECT(sandbox_begin(&err) == 0);
+    EXPECT(sandbox_begin(true, &err) == 0);
     sem_post(&go);
     EXPECT(pthread_join(t, NULL) == 0);
     EXPECT(thread_errno == EPERM);

@@ -79,13 +79,9 @@ static void say_restart(struct collector *c)
 /* ---- restraint ----------------------------------------------------------------------------- */
 
 /* With the others'. */
-static uint64_t process_cpu_ns(void)
+static uint64_t all_cpu_ns(void)
 {
-    struct timespec t;
-
-    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) < 0)
-        return 0;
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec + apart_cpu_ns();
+    return (uint64_t)process_cpu_ns(0) + apart_cpu_ns();
 }
 
 /* Anonymous memory: what maps of BPF show of themselves here is counted with them. */
@@ -151,7 +147,7 @@ static void set_memory(struct collector *c, enum restrain_memory level)
 static void restrain(struct collector *c, const struct source_account *a)
 {
     int64_t now = mono_now().v;
-    uint64_t cpu = process_cpu_ns(), period = restrain_period(&c->restrain);
+    uint64_t cpu = all_cpu_ns(), period = restrain_period(&c->restrain);
     enum restrain_memory memory = c->restrain.memory;
     char text[RESTRAIN_TEXT];
     struct restrain_seen seen = {.window_ns = now - c->cared,
@@ -233,13 +229,12 @@ static void check_processes(struct collector *c)
     for (struct proc *p = proc_next(c->procs, NULL); p; p = proc_next(c->procs, p)) {
         struct crosscheck_seen seen = {
             .serial = p->serial, .pid = p->tgid, .profiled_ns = p->profiled_ns};
-        struct timespec t;
-        clockid_t id;
 
-        if (p->profiled_ns == 0 || p->kthread || p->dropped ||
-            clock_getcpuclockid((pid_t)p->tgid, &id) != 0 || clock_gettime(id, &t) < 0)
+        if (p->profiled_ns == 0 || p->kthread || p->dropped)
             continue;
-        seen.clock_ns = t.tv_sec * NS_PER_S + t.tv_nsec;
+        seen.clock_ns = process_cpu_ns((pid_t)p->tgid);
+        if (seen.clock_ns < 0)
+            continue;
         if (crosscheck_look(c->cross, &seen, text))
             continue;
         c->stats.cpu_mismatches++;
@@ -262,7 +257,7 @@ void collector_care_open(struct collector *c)
     c->cross = crosscheck_new();
     c->cared = mono_now().v;
     c->crosschecked = c->cared;
-    c->cpu_before = process_cpu_ns();
+    c->cpu_before = all_cpu_ns();
     c->interval_ns = c->conf.interval_ns;
     if (c->conf.capture)
         collector_event(c, "capture", "version=%s period_ns=%lld", STRATA_VERSION,

@@ -240,10 +240,7 @@ static void keep_locked(struct lines *l, const uint64_t *word, uint32_t n,
 /* The thread's, and what it had done elsewhere. */
 static int64_t own_cpu(const struct lines *l)
 {
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return t.tv_sec * NS_PER_S + t.tv_nsec + (int64_t)l->cpu_elsewhere;
+    return thread_cpu_ns() + (int64_t)l->cpu_elsewhere;
 }
 
 static int by_word(const void *a, const void *b)

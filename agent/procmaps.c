@@ -374,18 +374,11 @@ static bool add_lines(struct procmaps *fresh, const struct procmaps *s,
     return true;
 }
 
-static int64_t own_cpu_ns(void)
-{
-    struct timespec t;
-
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? t.tv_sec * NS_PER_S + t.tv_nsec : 0;
-}
-
 /* Piece by piece: its length is the target's choice. false: it cannot be read, or not to its end.
  */
 static bool read_all(struct procmaps *fresh, const struct procmaps *s, const struct procmaps_of *of)
 {
-    int64_t until = own_cpu_ns() + READ_NS;
+    int64_t until = thread_cpu_ns() + READ_NS;
     char path[80], *text = NULL;
     size_t have = 0, total = 0;
     ssize_t n = -1;
@@ -405,7 +398,7 @@ static bool read_all(struct procmaps *fresh, const struct procmaps *s, const str
         whole = end ? (size_t)(end - text) + 1 : have;
         if (!add_lines(fresh, s, of, (struct str){text, whole}))
             break;
-        if (total >= MAX_MAPS_TEXT || own_cpu_ns() > until) {
+        if (total >= MAX_MAPS_TEXT || thread_cpu_ns() > until) {
             of->stats->maps_truncated++;
             break;
         }
@@ -423,14 +416,14 @@ static bool read_all(struct procmaps *fresh, const struct procmaps *s, const str
 bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
 {
     struct procmaps fresh = {.second = s->second, .n_event = s->n_event};
-    int64_t begin = own_cpu_ns();
+    int64_t begin = thread_cpu_ns();
     bool changed;
 
     if (!read_all(&fresh, s, of)) {
         procmaps_free(&fresh);
         return false;
     }
-    fresh.pause_ns = (own_cpu_ns() - begin) * READ_SHARE;
+    fresh.pause_ns = (thread_cpu_ns() - begin) * READ_SHARE;
     changed = !same_maps(s, &fresh);
     procmaps_free(s);
     *s = fresh;

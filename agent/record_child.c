@@ -152,16 +152,6 @@ int record_child_go(struct record_child *c, struct err *err)
     return e == ENOENT ? RECORD_NOT_FOUND : RECORD_NOT_EXECUTABLE;
 }
 
-static int64_t process_clock(pid_t pid)
-{
-    struct timespec t;
-    clockid_t id;
-
-    if (clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &t) < 0)
-        return -1;
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 bool record_child_ended(struct record_child *c, bool wait)
 {
     siginfo_t info = {};
@@ -174,7 +164,7 @@ bool record_child_ended(struct record_child *c, bool wait)
     while (r < 0 && errno == EINTR);
     if (r < 0 || info.si_pid == 0)
         return false;
-    c->clock_ns = process_clock(c->pid);
+    c->clock_ns = process_cpu_ns(c->pid);
     c->ended = wait4(c->pid, &c->status, 0, &c->usage) == c->pid;
     return c->ended;
 }

@@ -131,12 +131,9 @@ static int work_fork(struct validate *v, enum work_id id, struct err *err)
 
 static int64_t clock_of(const struct work *w)
 {
-    struct timespec t;
-    clockid_t id;
+    int64_t ns = process_cpu_ns(w->child.pid);
 
-    if (clock_getcpuclockid(w->child.pid, &id) != 0 || clock_gettime(id, &t) < 0)
-        return w->clock;
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
+    return ns < 0 ? w->clock : ns;
 }
 
 static int work_go(struct work *w, uint64_t period_ns, struct err *err)

@@ -32,6 +32,21 @@ int64_t boot_now_ns(void)
     return clock_ns(CLOCK_BOOTTIME);
 }
 
+int64_t thread_cpu_ns(void)
+{
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+int64_t process_cpu_ns(int pid)
+{
+    struct timespec ts;
+    clockid_t id;
+
+    if (clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &ts) < 0)
+        return -1;
+    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
+}
+
 struct clock_pair clock_pair_take(unsigned n)
 {
     struct clock_pair best = {.err_ns = INT64_MAX};

@@ -68,6 +68,11 @@ real_ns real_now(void);
 mono_ns mono_now(void);
 int64_t boot_now_ns(void); /* CLOCK_BOOTTIME: runs on during suspend */
 
+/* CPU time of the calling thread; of a process (0: our own) with its threads, dead ones too, -1
+ * where there is none of that number. */
+int64_t thread_cpu_ns(void);
+int64_t process_cpu_ns(int pid);
+
 /* One instant on two clocks: real was read between two readings of mono, err_ns apart; of n tries
  * the tightest is kept. */
 struct clock_pair {

@@ -17,6 +17,7 @@
 #define BODY_DEFAULT ((size_t)16 << 20)
 #define MAX_DROPPED  16
 #define QUEUE        64
+#define LOST         2  /* cpu, gil_held */
 #define JITS         64 /* processes to look at; told again if there is no room */
 
 struct batcher {
@@ -34,7 +35,7 @@ struct batcher {
     struct jits_target jit[JITS];
     uint32_t n_jit;
     bool stop;
-    struct batchmake_dropped lost; /* windows given up; n 0: none */
+    struct batchmake_dropped lost[LOST]; /* windows given up, by type; none where covers is empty */
     struct batcher_stats stats;
 };
 
@@ -48,21 +49,60 @@ static void job_free(struct batcher_job *j)
     *j = (struct batcher_job){};
 }
 
-/* A window that no batch will carry: told with the next one. */
+static bool is_lost(const struct batchmake_dropped *d)
+{
+    return d->covers.t0.v < d->covers.t1.v;
+}
+
+/* Told with the next batch that is made; no number was given. */
+static void keep_lost_locked(struct batcher *b, const struct batchmake_dropped *d) REQUIRES(&b->mu)
+{
+    struct batchmake_dropped *l = &b->lost[d->type == PTYPE_CPU ? 0 : 1];
+
+    if (!is_lost(d))
+        return;
+    if (!is_lost(l)) {
+        *l = *d;
+        return;
+    }
+    if (d->covers.t0.v < l->covers.t0.v)
+        l->covers.t0 = d->covers.t0;
+    if (d->covers.t1.v > l->covers.t1.v)
+        l->covers.t1 = d->covers.t1;
+    l->n += d->n;
+    l->weight += d->weight;
+}
+
+static int64_t gil_weight(const struct stackagg_window *w)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < w->n_row; i++)
+        sum += w->row[i].gil_weight;
+    return sum;
+}
+
+/* A window that no batch will carry. */
 static void lose_locked(struct batcher *b, const struct stackagg_window *w) REQUIRES(&b->mu)
 {
     const struct source_account *a = &w->account;
+    struct batchmake_dropped d = {.type = PTYPE_CPU,
+                                  .why = LOSS_SPOOL_DROP,
+                                  .first = 1,
+                                  .covers = a->covers,
+                                  .n = a->received,
+                                  .weight = stackagg_weight(w),
+                                  .width = a->width};
 
-    if (b->lost.n == 0)
-        b->lost = (struct batchmake_dropped){.type = PTYPE_CPU,
-                                             .why = LOSS_SPOOL_DROP,
-                                             .first = 1,
-                                             .covers = a->covers,
-                                             .width = a->width};
-    b->lost.covers.t1 = a->covers.t1;
-    b->lost.n += a->received;
-    b->lost.weight += stackagg_weight(w);
+    keep_lost_locked(b, &d);
+    if (w->gil.on) {
+        d.type = PTYPE_GIL_HELD;
+        d.n = w->gil.known;
+        d.weight = gil_weight(w);
+        keep_lost_locked(b, &d);
+    }
     b->stats.windows_dropped++;
+    b->stats.steps_dropped += w->n_step;
 }
 
 /* ---- one batch ----------------------------------------------------------------------------- */
@@ -169,7 +209,7 @@ static void make_range(struct batcher *b, const struct batcher_job *j, struct ba
 
 static void make(struct batcher *b, const struct batcher_job *j)
 {
-    struct batchmake_dropped dropped[MAX_DROPPED + 1];
+    struct batchmake_dropped dropped[MAX_DROPPED + LOST];
     struct batchmake_job job = {.metric = j->metric,
                                 .event = j->event,
                                 .n_metric = j->n_metric,
@@ -178,20 +218,28 @@ static void make(struct batcher *b, const struct batcher_job *j)
                                 .clock = j->clock,
                                 .fold = b->spool ? batchfold_level(spool_level(b->spool)) : 0};
     struct made m = {};
+    uint32_t taken;
 
     if (b->spool)
         job.n_dropped = spool_take_dropped(b->spool, dropped, MAX_DROPPED);
+    taken = job.n_dropped;
     mutex_lock(&b->mu);
     b->stats.fold = job.fold;
-    if (b->lost.n) {
-        b->lost.last = 0; /* no seq was given */
-        dropped[job.n_dropped++] = b->lost;
-        b->lost = (struct batchmake_dropped){};
+    for (unsigned i = 0; i < LOST; i++) {
+        if (is_lost(&b->lost[i]))
+            dropped[job.n_dropped++] = b->lost[i];
+        b->lost[i] = (struct batchmake_dropped){};
     }
     mutex_unlock(&b->mu);
     buf_init(&m.plain, PLAIN_CAP);
     buf_init(&m.body, PLAIN_CAP);
     make_range(b, j, &job, 0, j->n_window, &m);
+    mutex_lock(&b->mu); /* what no batch carries: the spool still has its own */
+    for (uint32_t i = taken; i < job.n_dropped; i++)
+        keep_lost_locked(b, &dropped[i]);
+    b->stats.metrics_dropped += job.n_metric;
+    b->stats.events_dropped += job.n_event;
+    mutex_unlock(&b->mu);
     buf_deinit(&m.plain);
     buf_deinit(&m.body);
 }
@@ -289,6 +337,8 @@ void batcher_put(struct batcher *b, const struct batcher_job *job)
     }
     for (uint32_t i = 0; i < old.n_window; i++)
         lose_locked(b, old.window[i]);
+    b->stats.metrics_dropped += old.n_metric;
+    b->stats.events_dropped += old.n_event;
     b->queue[b->n_queue++] = *job;
     b->n_windows += job->n_window;
     cond_signal(&b->changed);

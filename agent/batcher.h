@@ -27,7 +27,8 @@ struct batcher_job {
 };
 
 struct batcher_stats {
-    uint64_t batches, rows, splits, failed, windows_dropped;
+    uint64_t batches, rows, splits, failed;
+    uint64_t windows_dropped, steps_dropped, metrics_dropped, events_dropped; /* in no batch */
     uint64_t busy_ns;
     enum batchfold_level fold; /* of the last batch */
     struct names_stats names;

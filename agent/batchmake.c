@@ -192,6 +192,7 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct b
             c->by_period = false;
         add_gil_row(r, c, n, g);
         k->weight += r->weight;
+        k->gil_weight += r->gil_weight;
     }
 }
 
@@ -262,6 +263,8 @@ static int add_gil_stream(struct making *k, const struct batch_stream *cpu,
         weight += w[i]->gil.unreadable_weight;
     }
     st.expected = st.received;
+    k->gil = true;
+    k->gil_known += st.received;
     for (uint32_t i = 0; i < cpu->n_lost; i++) {
         lost[n] = cpu->lost[i];
         lost[n++].weight = BATCH_NO_WEIGHT;
@@ -644,6 +647,9 @@ static void sum_up(const struct making *k, struct batchmake_info *info)
     info->nodes = k->node.n - 1;
     info->targets = k->target.n - 1;
     info->rows = k->rows;
+    info->gil = k->gil;
+    info->gil_n = k->gil_known;
+    info->gil_weight = k->gil_weight;
     if (job->n_window) {
         info->width = job->window[0]->account.width;
         info->covers.t0 = job->window[0]->account.covers.t0;

@@ -76,6 +76,9 @@ struct batchmake_info {
     int64_t weight; /* of all rows, ns */
     uint32_t width;
     uint32_t rows, nodes, targets;
+    bool gil;           /* gil_held is in it too, over the same time: */
+    uint64_t gil_n;     /* observations of which it is known who held the lock */
+    int64_t gil_weight; /* of its rows, ns */
 };
 
 struct batchmake *batchmake_new(const struct batchmake_conf *c);

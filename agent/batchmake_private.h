@@ -58,6 +58,9 @@ struct making {
     int64_t weight;
     uint64_t received;
     uint32_t rows;
+    bool gil;
+    uint64_t gil_known;
+    int64_t gil_weight;
 };
 
 /* Index under a 64-bit key; *ret_new: the caller makes the entry of that index. */

@@ -35,13 +35,6 @@ void collector_event(struct collector *c, const char *kind, const char *fmt, ...
     va_end(ap);
 }
 
-static int64_t clock_ns(clockid_t id)
-{
-    struct timespec t;
-
-    return clock_gettime(id, &t) < 0 ? -1 : t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 static int64_t rss_bytes(void)
 {
     struct buf b;
@@ -133,7 +126,7 @@ static void put_own(struct figures *f, const struct collector *c)
     put(f, "agent_fp_used", "count", true, s->fp_used);
     put(f, "agent_fold_full", "count", true, s->table_full);
     put(f, "agent_bpf_cpu", "nanoseconds", true, s->bpf_ns);
-    put(f, "agent_cpu", "nanoseconds", true, (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+    put(f, "agent_cpu", "nanoseconds", true, (uint64_t)process_cpu_ns(0));
     put(f, "agent_rss", "bytes", false, (uint64_t)rss_bytes());
     put(f, "agent_map_bytes", "bytes", false, source_cpu_map_bytes(c->cpu));
     put(f, "agent_memory", "bytes", false, c->memory);
@@ -215,6 +208,7 @@ static void put_procs(struct figures *f, const struct collector *c)
     put(f, "agent_labels_too_many", "count", true, p.labels.too_many);
     tables_get_stats(source_cpu_tables(c->cpu), &t);
     put(f, "agent_tables_built", "count", true, t.built);
+    put(f, "agent_tables_pending", "count", false, tables_pending(source_cpu_tables(c->cpu)));
     put(f, "agent_tables_failed", "count", true, t.failed);
     put(f, "agent_tables_evicted", "count", true, t.evicted);
     put(f, "agent_tables_refused", "count", true, t.refused);
@@ -310,6 +304,9 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_batch_splits", "count", true, b.splits);
     put(f, "agent_batches_failed", "count", true, b.failed);
     put(f, "agent_windows_dropped", "count", true, b.windows_dropped);
+    put(f, "agent_window_steps_dropped", "count", true, b.steps_dropped);
+    put(f, "agent_metrics_dropped", "count", true, b.metrics_dropped);
+    put(f, "agent_events_dropped", "count", true, b.events_dropped);
     put(f, "agent_batch_cpu", "nanoseconds", true, b.busy_ns);
     put(f, "agent_symbols_resolved", "count", true, b.names.resolved);
     put(f, "agent_symbols_unresolved", "count", true, b.names.unresolved);
@@ -329,6 +326,7 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_spool_memory_batches", "count", false, s.memory_batches);
     put(f, "agent_spool_write_failed", "count", true, s.write_failed);
     put(f, "agent_spool_damaged", "count", true, s.damaged);
+    put(f, "agent_spool_unreadable", "count", true, s.unreadable);
     put(f, "agent_spool_foreign", "count", false, s.foreign);
     put(f, "agent_spool_untold", "count", false, s.untold);
     put(f, "agent_dropped", "count", true, dropped_sum(&s));
@@ -363,12 +361,8 @@ static struct figures *collect(const struct collector *c)
 /* The kernel's own count of a process, dead threads included, beside ours. */
 static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns t)
 {
-    clockid_t id;
-    int64_t ns;
+    int64_t ns = process_cpu_ns((pid_t)p->tgid);
 
-    if (clock_getcpuclockid((pid_t)p->tgid, &id) != 0)
-        return 0;
-    ns = clock_ns(id);
     if (ns < 0)
         return 0;
     m[0] = (struct batchmake_metric){.name = "process_cpu",

@@ -63,19 +63,9 @@ struct record {
 
 /* ---- measured beside profiled -------------------------------------------------------------- */
 
-static int64_t process_clock(uint32_t tgid)
-{
-    struct timespec t;
-    clockid_t id;
-
-    if (clock_getcpuclockid((pid_t)tgid, &id) != 0 || clock_gettime(id, &t) < 0)
-        return -1;
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
 static void track(struct record *r, uint32_t tgid, uint64_t serial, bool from_birth)
 {
-    int64_t now = process_clock(tgid);
+    int64_t now = process_cpu_ns((pid_t)tgid);
 
     if (r->n_track == TRACKED) {
         r->track_full = true;
@@ -113,7 +103,7 @@ static void look_at_clocks(struct record *r)
     }
     for (uint32_t i = 0; i < r->n_track; i++) {
         struct tracked *t = &r->track[i];
-        int64_t now = t->gone ? -1 : process_clock(t->tgid);
+        int64_t now = t->gone ? -1 : process_cpu_ns((pid_t)t->tgid);
 
         if (now < t->last) /* gone, or its number is another's */
             t->gone = true;
@@ -464,7 +454,7 @@ static int finish(struct record *r, struct err *err)
         upload_stop(r->upload, SEND_NS);
         upload_get_stats(r->upload, &us);
         spool_get_stats(r->spool, &st);
-        res.unsent = st.produced - st.sent - st.duplicate;
+        res.unsent = st.produced - st.sent; /* dropped, or still waiting */
         res.sender = us.state;
     }
     res.batches = r->file.batches;

@@ -7,6 +7,7 @@
  */
 #include "agent/spool.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,10 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#define MAX_DROPPED 64 /* entries to tell; beyond it the last ones grow */
+#define MAX_DROPPED 96 /* entries to tell; beyond it some become one */
+#define MAX_TAKEN   (MAX_DROPPED / 2)
 #define MEMORY_CAP  (UINT64_C(32) << 20)
+#define BAD_SHARE   8 /* of the cap, for damaged files */
 
 struct item {
     struct spool_batch b; /* first */
@@ -27,6 +30,12 @@ struct item {
     struct spool_disk_head head; /* lost: what is to be told if it is given up */
     char *body;                  /* NULL: on disk */
     bool in_flight;              /* stays: it may be stored already */
+};
+
+/* What is to be told: no two entries are neighbours, but for those that are fixed. */
+struct telling {
+    struct batchmake_dropped v[MAX_DROPPED];
+    uint32_t n, fixed; /* [0, fixed): in the batch being made */
 };
 
 struct spool {
@@ -38,8 +47,7 @@ struct spool {
     int64_t max_age;
     bool hurry;
     struct spool_stats stats;
-    struct batchmake_dropped dropped[MAX_DROPPED]; /* [0, n_taken): in the batch being made */
-    uint32_t n_dropped, n_taken;
+    struct telling told;
 };
 
 const char *spool_drop_name(enum spool_drop d)
@@ -90,49 +98,78 @@ static void join(struct batchmake_dropped *n, const struct batchmake_dropped *d)
     n->weight += d->weight;
 }
 
-/* The last entry of n's type and reason, for want of room: the gap between the two is then called
- * lost too, and no number is, for those of the gap may yet arrive. Count and weight stay exact. */
-static uint32_t like_locked(const struct spool *s, const struct batchmake_dropped *n)
-    REQUIRES(&s->mu)
+static void take_entry(struct telling *t, uint32_t i)
 {
-    for (uint32_t i = s->n_dropped; i-- > s->n_taken;)
-        if (s->dropped[i].type == n->type && s->dropped[i].why == n->why)
-            return i;
-    return s->n_dropped - 1;
+    memmove(&t->v[i], &t->v[i + 1], (--t->n - i) * sizeof *t->v);
 }
 
-static void tell_locked(struct spool *s, const struct batchmake_dropped *told) REQUIRES(&s->mu)
+/* Of d's type and reason, the last one in [fixed, before); before: there is none. */
+static uint32_t like(const struct telling *t, const struct batchmake_dropped *d, uint32_t before)
+{
+    for (uint32_t i = before; i-- > t->fixed;)
+        if (t->v[i].type == d->type && t->v[i].why == d->why)
+            return i;
+    return before;
+}
+
+/* For want of room two of one type and reason become one: the gap between them is then called lost
+ * too, and no number is, for those of the gap may yet arrive. Count and weight stay exact. With n
+ * there is a pair: types and reasons are far fewer than there is room for. */
+static void merge(struct telling *t, struct batchmake_dropped *n)
+{
+    uint32_t i = like(t, n, t->n), at = t->n;
+
+    if (i < t->n) {
+        join(n, &t->v[i]);
+        n->first = 1;
+        n->last = 0;
+        take_entry(t, i);
+        return;
+    }
+    while (i == at) {
+        assert(at > t->fixed);
+        at--;
+        i = like(t, &t->v[at], at);
+    }
+    join(&t->v[i], &t->v[at]);
+    t->v[i].first = 1;
+    t->v[i].last = 0;
+    take_entry(t, at);
+}
+
+static void tell(struct telling *t, const struct batchmake_dropped *told)
 {
     struct batchmake_dropped n = *told;
-    uint32_t i = s->n_taken;
+    uint32_t i = t->fixed;
 
-    while (i < s->n_dropped) {
-        struct batchmake_dropped *d = &s->dropped[i];
-
-        if (!neighbours(d, &n) && !neighbours(&n, d)) {
+    while (i < t->n) {
+        if (!neighbours(&t->v[i], &n) && !neighbours(&n, &t->v[i])) {
             i++;
             continue;
         }
-        join(&n, d);
-        memmove(d, d + 1, (--s->n_dropped - i) * sizeof *d);
-        i = s->n_taken; /* it may have become another one's neighbour */
+        join(&n, &t->v[i]);
+        take_entry(t, i);
+        i = t->fixed; /* it may have become another one's neighbour */
     }
-    if (s->n_dropped == MAX_DROPPED) {
-        i = like_locked(s, &n);
-        join(&n, &s->dropped[i]);
-        n.first = 1;
-        n.last = 0;
-        s->dropped[i] = n;
-        return;
-    }
-    s->dropped[s->n_dropped++] = n;
+    if (t->n == MAX_DROPPED)
+        merge(t, &n);
+    t->v[t->n++] = n;
 }
 
-static void save_untold_locked(struct spool *s) REQUIRES(&s->mu)
+/* What batches in memory (all but one that goes now) tell of is as untold as what none carries:
+ * with us they are gone. */
+static void save_untold_locked(struct spool *s, const struct item *but) REQUIRES(&s->mu)
 {
+    struct telling all = s->told;
     struct err err = {};
 
-    if (s->disk && spool_disk_write_untold(s->disk, s->dropped, s->n_dropped, &err) < 0)
+    if (!s->disk)
+        return;
+    for (const struct item *i = s->oldest; i; i = i->next) {
+        for (uint32_t k = i->head.n_own; i != but && i->body && k < i->head.n_lost; k++)
+            tell(&all, &i->head.lost[k]);
+    }
+    if (spool_disk_write_untold(s->disk, all.v, all.n, &err) < 0)
         log_event(LOG_WARN, "spool_untold", LOG_ERR(&err));
 }
 
@@ -155,9 +192,9 @@ static void remember_locked(struct spool *s, const struct item *i, enum spool_dr
             d.first = 1;
             d.last = 0;
         }
-        tell_locked(s, &d);
+        tell(&s->told, &d);
     }
-    save_untold_locked(s);
+    save_untold_locked(s, i);
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -228,11 +265,16 @@ static void drop_old_locked(struct spool *s, int64_t now) REQUIRES(&s->mu)
     }
 }
 
+static uint64_t disk_bytes_locked(const struct spool *s) REQUIRES(&s->mu)
+{
+    return s->stats.bytes - s->stats.memory_bytes + (s->disk ? spool_disk_bad_bytes(s->disk) : 0);
+}
+
 /* Down to the caps. The newest stays, were it alone larger than the cap: it tells of the others. */
 static void shrink_locked(struct spool *s) REQUIRES(&s->mu)
 {
     for (;;) {
-        uint64_t disk = s->stats.bytes - s->stats.memory_bytes;
+        uint64_t disk = disk_bytes_locked(s);
         bool memory = s->stats.memory_bytes > s->stats.memory_cap;
         struct item *i = memory || disk > s->stats.cap ? victim_locked(s, memory) : NULL;
 
@@ -301,14 +343,14 @@ static void forget_told_locked(struct spool *s, const struct item *i) REQUIRES(&
     for (uint32_t k = i->head.n_own; k < i->head.n_lost; k++) {
         const struct batchmake_dropped *t = &i->head.lost[k];
 
-        for (uint32_t j = 0; j < s->n_dropped; j++) {
-            const struct batchmake_dropped *d = &s->dropped[j];
+        for (uint32_t j = 0; j < s->told.n; j++) {
+            const struct batchmake_dropped *d = &s->told.v[j];
 
             if (d->type != t->type || d->why != t->why || d->first != t->first ||
                 d->last != t->last || d->covers.t0.v != t->covers.t0.v ||
                 d->covers.t1.v != t->covers.t1.v || d->n != t->n || d->weight != t->weight)
                 continue;
-            memmove(&s->dropped[j], &s->dropped[j + 1], (--s->n_dropped - j) * sizeof *d);
+            take_entry(&s->told, j);
             break;
         }
     }
@@ -316,20 +358,17 @@ static void forget_told_locked(struct spool *s, const struct item *i) REQUIRES(&
 
 static void load_locked(struct spool *s) REQUIRES(&s->mu)
 {
-    struct batchmake_dropped untold[MAX_DROPPED];
     struct spool_disk_found counts;
     struct found f = {.s = s};
     struct err err = {};
-    uint32_t n = 0;
-    int r = spool_disk_read_untold(s->disk, untold, MAX_DROPPED, &n, &err);
+    int r = spool_disk_read_untold(s->disk, s->told.v, MAX_DROPPED, &s->told.n, &err);
 
     if (r < 0 && r != -ENOENT)
         log_event(LOG_WARN, "spool_untold", LOG_ERR(&err));
-    memcpy(s->dropped, untold, n * sizeof *untold);
-    s->n_dropped = n;
     spool_disk_scan(s->disk, on_found, &f, &counts);
     s->stats.damaged = counts.damaged;
     s->stats.foreign = counts.foreign;
+    s->stats.unreadable = counts.unreadable;
     if (f.n)
         qsort(f.v, f.n, sizeof(struct item *), by_boot);
     for (size_t i = 0; i < f.n; i++) {
@@ -350,11 +389,11 @@ static void load_locked(struct spool *s) REQUIRES(&s->mu)
             s->stats.inherited_t.t1 = c.t1;
         append_locked(s, f.v[i]);
     }
-    for (uint32_t i = 0; i < s->n_dropped; i++) { /* numbers of an older run */
-        s->dropped[i].first = 1;
-        s->dropped[i].last = 0;
+    for (uint32_t i = 0; i < s->told.n; i++) { /* numbers of an older run */
+        s->told.v[i].first = 1;
+        s->told.v[i].last = 0;
     }
-    save_untold_locked(s);
+    save_untold_locked(s, NULL);
     drop_old_locked(s, clock_mono().v);
     shrink_locked(s);
     free(f.v);
@@ -376,7 +415,7 @@ struct spool *spool_new(const struct spool_conf *c)
                    : c->dir[0] ? "ok"
                                : "in memory only");
     mutex_lock(&s->mu);
-    if (c->dir[0] && spool_disk_open(&s->disk, c->dir, &err) < 0) {
+    if (c->dir[0] && spool_disk_open(&s->disk, c->dir, c->cap / BAD_SHARE, &err) < 0) {
         (void)snprintf(s->stats.state, sizeof s->stats.state, "%.150s", err.msg);
         log_event(LOG_WARN, "spool_in_memory", LOG_ERR(&err));
     }
@@ -411,6 +450,7 @@ static struct item *item_of(const struct spool *s, const struct spool_new_batch 
 {
     struct item *i = xcalloc(1, sizeof *i);
     const struct batchmake_info *f = n->info;
+    uint32_t n_own = f->gil ? 2 : 1;
 
     i->b = (struct spool_batch){.seq = n->seq,
                                 .bytes = n->body.n,
@@ -422,8 +462,8 @@ static struct item *item_of(const struct spool *s, const struct spool_new_batch 
                                        .content = f->content,
                                        .made = clock_real(),
                                        .rows = f->rows,
-                                       .n_own = 1,
-                                       .n_lost = 1 + n->n_told,
+                                       .n_own = n_own,
+                                       .n_lost = n_own + n->n_told,
                                        .body_bytes = n->body.n,
                                        .file_bytes = n->body.n};
     memcpy(i->head.boot, s->boot, 16);
@@ -436,8 +476,16 @@ static struct item *item_of(const struct spool *s, const struct spool_new_batch 
                                                  .n = f->n,
                                                  .weight = f->weight,
                                                  .width = f->width};
+    if (f->gil) /* its number is told once, above */
+        i->head.lost[1] = (struct batchmake_dropped){.type = PTYPE_GIL_HELD,
+                                                     .why = LOSS_SPOOL_DROP,
+                                                     .first = 1,
+                                                     .covers = f->covers,
+                                                     .n = f->gil_n,
+                                                     .weight = f->gil_weight,
+                                                     .width = f->width};
     if (n->n_told)
-        memcpy(i->head.lost + 1, n->told, n->n_told * sizeof *n->told);
+        memcpy(i->head.lost + n_own, n->told, n->n_told * sizeof *n->told);
     return i;
 }
 
@@ -475,17 +523,16 @@ void spool_put(struct spool *s, const struct spool_new_batch *n)
     mutex_lock(&s->mu);
     if (s->disk)
         say_locked(s, r < 0 ? &err : NULL);
-    if (s->n_taken) { /* it tells of them */
-        s->n_dropped -= s->n_taken;
-        memmove(s->dropped, s->dropped + s->n_taken, s->n_dropped * sizeof *s->dropped);
-        s->n_taken = 0;
-        if (!i->body) /* else the next run has nothing but the file */
-            save_untold_locked(s);
-    }
     s->stats.produced++;
     if (i->b.covers.t1.v > s->stats.covered_to.v)
         s->stats.covered_to = i->b.covers.t1;
     append_locked(s, i);
+    if (s->told.fixed) { /* it tells of them */
+        s->told.n -= s->told.fixed;
+        memmove(s->told.v, s->told.v + s->told.fixed, s->told.n * sizeof *s->told.v);
+        s->told.fixed = 0;
+        save_untold_locked(s, NULL);
+    }
     drop_old_locked(s, i->b.made);
     shrink_locked(s);
     cond_broadcast(&s->changed);
@@ -534,10 +581,14 @@ static struct item *item_in_flight(struct spool *s, const struct spool_batch *b)
 
 int spool_read(struct spool *s, const struct spool_batch *b, struct buf *out, struct err *err)
 {
-    const struct item *i = item_in_flight(s, b); /* nobody else touches it meanwhile */
+    struct item *i = item_in_flight(s, b); /* nobody else touches it meanwhile */
 
-    if (!i->body)
-        return spool_disk_read(s->disk, &i->head, out, err);
+    if (!i->body) {
+        int r = spool_disk_read(s->disk, &i->head, out, err);
+
+        i->b.unread += r < 0;
+        return r;
+    }
     buf_add(out, i->body, i->b.bytes);
     return out->failed ? err_set(err, -E2BIG, "spool: a batch of %llu bytes",
                                  (unsigned long long)i->b.bytes)
@@ -549,11 +600,13 @@ void spool_done(struct spool *s, const struct spool_batch *b, bool duplicate)
     struct item *i = item_in_flight(s, b);
 
     mutex_lock(&s->mu);
+    bool told = i->body && i->head.n_lost > i->head.n_own;
+
     s->stats.sent++;
     s->stats.duplicate += duplicate;
-    if (i->body && i->head.n_lost > i->head.n_own)
-        save_untold_locked(s); /* what it told of is told now */
     remove_locked(s, i);
+    if (told)
+        save_untold_locked(s, NULL); /* what it told of is told now */
     mutex_unlock(&s->mu);
 }
 
@@ -589,9 +642,10 @@ uint32_t spool_take_dropped(struct spool *s, struct batchmake_dropped *ret, uint
     uint32_t n;
 
     mutex_lock(&s->mu);
-    n = s->n_dropped < max ? s->n_dropped : max;
-    memcpy(ret, s->dropped, n * sizeof *ret);
-    s->n_taken = n;
+    max = max < MAX_TAKEN ? max : MAX_TAKEN; /* there must be room for what comes meanwhile */
+    n = s->told.n < max ? s->told.n : max;
+    memcpy(ret, s->told.v, n * sizeof *ret);
+    s->told.fixed = n;
     mutex_unlock(&s->mu);
     return n;
 }
@@ -604,7 +658,7 @@ unsigned spool_level(struct spool *s)
 
     mutex_lock(&s->mu);
     memory = s->stats.memory_bytes * 100 / (s->stats.memory_cap ? s->stats.memory_cap : 1);
-    disk = (s->stats.bytes - s->stats.memory_bytes) * 100 / (s->stats.cap ? s->stats.cap : 1);
+    disk = disk_bytes_locked(s) * 100 / (s->stats.cap ? s->stats.cap : 1);
     mutex_unlock(&s->mu);
     disk = memory > disk ? memory : disk;
     return disk > 100 ? 100 : (unsigned)disk;
@@ -629,6 +683,6 @@ void spool_get_stats(struct spool *s, struct spool_stats *ret)
 {
     mutex_lock(&s->mu);
     *ret = s->stats;
-    ret->untold = s->n_dropped;
+    ret->untold = s->told.n;
     mutex_unlock(&s->mu);
 }

@@ -43,8 +43,8 @@ struct spool_batch {
     uint64_t bytes;           /* of its body */
     struct interval covers;   /* of its own streams */
     int64_t made, not_before; /* clock_mono() */
-    uint32_t tries;
-    bool whole; /* the server asked for the complete form */
+    uint32_t tries, unread;   /* reads that failed */
+    bool whole;               /* the server asked for the complete form */
 };
 
 enum {
@@ -59,6 +59,7 @@ struct spool_stats {
     uint64_t in_flight;          /* now at the sender */
     uint64_t retries;            /* sends that must be repeated */
     uint64_t damaged, foreign;   /* files: set aside; not ours, left alone */
+    uint64_t unreadable;         /* files of batches: left for the next run */
     uint64_t write_failed;       /* batches kept in memory since */
     uint64_t untold;             /* entries of loss that no batch carries yet */
     struct interval inherited_t; /* what the batches of older runs cover */
@@ -69,7 +70,8 @@ struct spool_stats {
 struct spool_conf {
     const char *dir;     /* "": in memory only */
     const char *no_dir;  /* why there is none; NULL: as it was asked for */
-    uint64_t cap;        /* bytes of files, of bodies where there is no directory */
+    uint64_t cap;        /* bytes of files, damaged ones too (at most an eighth), of bodies where
+                          * there is no directory */
     uint64_t memory_cap; /* bytes of bodies that could not be written; 0: 32 MiB */
     int64_t max_age;     /* ns */
     uint8_t boot[16];
@@ -95,7 +97,7 @@ void spool_put(struct spool *s, const struct spool_new_batch *n);
  * behind one that is not due nothing is. NULL: nothing is due. */
 const struct spool_batch *spool_front(struct spool *s, int64_t wait_ns);
 
-/* Appends its body. errors: of the disk; -EBADMSG it is damaged: drop it */
+/* Appends its body. errors: of the disk; -EBADMSG, -ENOENT it is damaged, or gone: drop it */
 [[nodiscard]] int spool_read(struct spool *s, const struct spool_batch *b, struct buf *out,
                              struct err *err);
 

@@ -35,6 +35,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 #define MAGIC      UINT32_C(0x184d2a5b)
 #define VERSION    1
@@ -52,7 +53,8 @@
 
 struct spool_disk {
     int dir, lock;
-    _Atomic uint64_t bad; /* files set aside that are there */
+    uint64_t keep_bad;
+    _Atomic uint64_t bad, bad_bytes; /* files set aside that are there */
 };
 
 /* ---- names --------------------------------------------------------------------------------- */
@@ -303,15 +305,31 @@ void spool_disk_remove(struct spool_disk *d, const struct spool_disk_head *head)
     (void)unlinkat(d->dir, name, 0);
 }
 
+static uint64_t size_of(const struct spool_disk *d, const char *name)
+{
+    struct stat st;
+
+    return fstatat(d->dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : (uint64_t)st.st_size;
+}
+
 static void aside(struct spool_disk *d, const char *name)
 {
+    uint64_t size = size_of(d, name);
     char bad[NAME_CAP + 8];
 
     (void)snprintf(bad, sizeof bad, "%s.bad", name);
-    if (d->bad >= KEEP_BAD || renameat(d->dir, name, d->dir, bad) < 0)
+    if (d->bad >= KEEP_BAD || d->bad_bytes + size > d->keep_bad ||
+        renameat(d->dir, name, d->dir, bad) < 0) {
         (void)unlinkat(d->dir, name, 0);
-    else
-        d->bad++;
+        return;
+    }
+    d->bad++;
+    d->bad_bytes += size;
+}
+
+uint64_t spool_disk_bad_bytes(const struct spool_disk *d)
+{
+    return d->bad_bytes;
 }
 
 void spool_disk_set_aside(struct spool_disk *d, const struct spool_disk_head *head)
@@ -350,8 +368,13 @@ static void scan_one(struct spool_disk *d, const char *name,
         ret->damaged++;
         aside(d, name);
     }
-    if (r == 0)
+    if (r == 0) {
         fn(ctx, &h, size == h.file_bytes);
+    } else if (r != -EBADMSG) {
+        ret->unreadable++;
+        log_event(LOG_WARN, "spool_unreadable", LOG_C("file", name),
+                  LOG_C("error", strerrordesc_np(-r)));
+    }
 }
 
 void spool_disk_scan(struct spool_disk *d,
@@ -372,9 +395,10 @@ void spool_disk_scan(struct spool_disk *d,
     for (const struct dirent *e; (e = readdir(dir));) { // NOLINT(concurrency-mt-unsafe): own DIR
         if (is_ours(e->d_name, ".new"))
             (void)unlinkat(d->dir, e->d_name, 0);
-        else if (is_ours(e->d_name, ".bad"))
+        else if (is_ours(e->d_name, ".bad")) {
             d->bad++;
-        else if (!is_ours(e->d_name, ""))
+            d->bad_bytes += size_of(d, e->d_name);
+        } else if (!is_ours(e->d_name, ""))
             ret->foreign += e->d_name[0] != '.' && strcmp(e->d_name, UNTOLD) != 0 &&
                             strcmp(e->d_name, UNTOLD_NEW) != 0 && strcmp(e->d_name, "lock") != 0;
         else {
@@ -437,13 +461,14 @@ int spool_disk_read_untold(struct spool_disk *d, struct batchmake_dropped *ret, 
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-int spool_disk_open(struct spool_disk **ret, const char *dir, struct err *err)
+int spool_disk_open(struct spool_disk **ret, const char *dir, uint64_t keep_bad, struct err *err)
 {
     struct spool_disk *d = xcalloc(1, sizeof *d);
     struct stat st = {};
     int r = 0;
 
     d->dir = d->lock = -1;
+    d->keep_bad = keep_bad;
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         r = err_set(err, -errno, "spool.dir = %.80s: %s", dir, strerrordesc_np(errno));
     if (r == 0)

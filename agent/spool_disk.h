@@ -29,14 +29,17 @@ struct spool_disk_head {
     struct batchmake_dropped *lost; /* heap; first > last: no number of this run */
 };
 
-/* Makes the directory, takes its lock, removes what a killed writer left.
+/* Makes the directory, takes its lock, removes what a killed writer left. Of damaged files at most
+ * keep_bad bytes are kept.
  *   errors -EACCES not ours alone; -EBUSY another agent has it; of mkdir, open */
-[[nodiscard]] int spool_disk_open(struct spool_disk **ret, const char *dir, struct err *err);
+[[nodiscard]] int spool_disk_open(struct spool_disk **ret, const char *dir, uint64_t keep_bad,
+                                  struct err *err);
 struct spool_disk *spool_disk_close(struct spool_disk *d); /* NULL is a no-op; returns NULL */
 
 struct spool_disk_found {
-    uint64_t damaged; /* set aside as NAME.bad; 16 of them are kept */
-    uint64_t foreign; /* not ours, left alone */
+    uint64_t damaged;    /* set aside as NAME.bad; 16 of them are kept */
+    uint64_t foreign;    /* not ours, left alone */
+    uint64_t unreadable; /* batches that could not be read now; they stay for the next run */
 };
 
 /* Hands over every batch that is there, in any order; with whole false its body was cut: it has
@@ -55,6 +58,7 @@ void spool_disk_scan(struct spool_disk *d,
 
 void spool_disk_remove(struct spool_disk *d, const struct spool_disk_head *head);
 void spool_disk_set_aside(struct spool_disk *d, const struct spool_disk_head *head);
+uint64_t spool_disk_bad_bytes(const struct spool_disk *d); /* of the files set aside */
 
 /* errors: of the file system; -EBADMSG damaged, -ENOENT none */
 [[nodiscard]] int spool_disk_write_untold(struct spool_disk *d, const struct batchmake_dropped *v,

@@ -23,6 +23,7 @@
 #define REFUSED_NS     (60 * NS_PER_S)
 #define OUTAGE_NS      (30 * NS_PER_S)
 #define TRIES_INTERNAL 3
+#define TRIES_READ     10 /* of a file that the disk does not give */
 #define POLL_MS        20
 #define BACKLOG        3 /* batches of an older run beyond which they are sent slowly */
 
@@ -289,6 +290,13 @@ static void on_answered(struct upload *u, struct upload_slot *s, const struct up
     free_slot(u, s);
 }
 
+/* Is a batch that was not read still there? What lacks now, memory or the disk's answer, may come.
+ */
+static bool may_come(int r, const struct spool_batch *b)
+{
+    return r == -ENOMEM || (b->unread && b->unread < TRIES_READ && r != -EBADMSG && r != -ENOENT);
+}
+
 static void start(struct upload *u, const struct spool_batch *b)
 {
     struct upload_slot *s = &u->slot[u->slot[0].batch ? 1 : 0];
@@ -308,6 +316,11 @@ static void start(struct upload *u, const struct spool_batch *b)
         r = unpack(u, s, &err);
     if (r == 0)
         r = travelling(u, s, &err);
+    if (r < 0 && may_come(r, b)) {
+        again(u, b, backoff(u), err.msg);
+        free_slot(u, s);
+        return;
+    }
     if (r < 0) { /* what was made is not what is there: nobody can send it */
         log_event(LOG_ERROR, "batch_unreadable", LOG_U("seq", b->seq), LOG_ERR(&err));
         spool_drop(u->spool, b, SPOOL_DROP_DAMAGED);

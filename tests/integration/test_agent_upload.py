@@ -356,6 +356,30 @@ class Upload(unittest.TestCase):
         finally:
             os.rmdir(folder)
 
+    def test_unreadable(self):
+        """A file that the disk does not give is asked for again, some times; then it is told of."""
+        away, got = [True], []
+
+        def answer(batch, n):
+            return (503, {}, sink.error("starting")) if away[0] else None
+
+        with tempfile.TemporaryDirectory(prefix="strata-spool-") as folder:
+            t = threading.Thread(target=lambda: got.append(self.run_with(answer, 3, dir=folder,
+                                                                         wait_ms=50000)))
+            t.start()
+            files = []
+            while len(files) < 3:
+                files = sorted(f for f in os.listdir(folder) if f.endswith(".batch"))
+            first = os.path.join(folder, files[0])
+            os.symlink("/nowhere", first + ".link")
+            os.rename(first + ".link", first)  # open() fails, with neither of the two that mean gone
+            away[0] = False
+            t.join()
+        self.assertEqual((got[0]["sent"], got[0]["spooled"]), (2, 0))
+        self.assertEqual(got[0]["dropped"]["damaged"], 1)
+        self.assertGreaterEqual(got[0]["retries"], 9)
+        self.assertEqual(self.seqs(), [2, 3])
+
     def test_nobody_there(self):
         server = sink.Ingest()
         url = server.url

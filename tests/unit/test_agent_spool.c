@@ -143,6 +143,47 @@ static void told_again(void **state)
     spool_free(s);
 }
 
+/* For want of room entries become one; those of another type or reason never do. */
+static void no_room(void **state)
+{
+    struct spool *s = in_memory(1 << 20, 3600 * NS_PER_S);
+    struct batchmake_dropped d[96];
+    uint64_t n[2][2] = {}, seq = 0;
+    int64_t weight[2][2] = {};
+
+    (void)state;
+    for (unsigned i = 0; i < 400; i++) { /* every second one: no two are neighbours */
+        struct batchmake_info info = info_of(++seq);
+
+        info.gil = i >= 200;
+        info.gil_n = 100;
+        info.gil_weight = 700;
+        spool_put(s, &(struct spool_new_batch){.seq = seq, .body = STR("x"), .info = &info});
+        spool_drop(s, spool_front(s, 0), i % 50 == 49 ? SPOOL_DROP_BAD : SPOOL_DROP_DAMAGED);
+        put(s, ++seq, 1);
+        spool_done(s, spool_front(s, 0), false);
+    }
+    for (uint32_t m; (m = spool_take_dropped(s, d, 96)) > 0;) {
+        for (uint32_t i = 0; i < m; i++) {
+            unsigned type = d[i].type == PTYPE_GIL_HELD, why = d[i].why == LOSS_SEND_REJECTED;
+
+            n[type][why] += d[i].n;
+            weight[type][why] += d[i].weight;
+        }
+        put(s, ++seq, 1);
+        spool_done(s, spool_front(s, 0), false);
+    }
+    assert_int_equal(n[0][0], UINT64_C(392) * 200);
+    assert_int_equal(weight[0][0], 392 * 2000);
+    assert_int_equal(n[0][1], 8 * 200);
+    assert_int_equal(weight[0][1], 8 * 2000);
+    assert_int_equal(n[1][0], UINT64_C(196) * 100);
+    assert_int_equal(weight[1][0], 196 * 700);
+    assert_int_equal(n[1][1], 4 * 100);
+    assert_int_equal(weight[1][1], 4 * 700);
+    spool_free(s);
+}
+
 static void age(void **state)
 {
     struct spool *s = in_memory(1000, 20 * NS_PER_MS);
@@ -238,9 +279,9 @@ static void walk(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(cap),
-                                       cmocka_unit_test(age), cmocka_unit_test(told_again),
-                                       cmocka_unit_test(walk)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(order),   cmocka_unit_test(cap),
+                                       cmocka_unit_test(age),     cmocka_unit_test(told_again),
+                                       cmocka_unit_test(no_room), cmocka_unit_test(walk)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

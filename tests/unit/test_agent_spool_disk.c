@@ -359,6 +359,65 @@ static void two_in_flight(void **state)
     spool_free(s);
 }
 
+/* What a batch in memory tells of is still told by the next run, whatever else is written down. */
+static void told_in_memory(void **state)
+{
+    static const struct batchmake_dropped old = {
+        LOSS_SPOOL_DROP, 1, 0, {{NS_PER_S}, {2 * NS_PER_S}}, 70, 700, 2, PTYPE_GIL_HELD};
+    struct batchmake_dropped d[8];
+    struct spool *s = open_spool(1, 1 << 20);
+    char name[200];
+    uint32_t n;
+
+    (void)state;
+    put(s, 1, 400);
+    (void)snprintf(name, sizeof name, "%s/01000000000000000000000000000000-0000000002.batch.new",
+                   dir);
+    assert_int_equal(mkdir(name, 0700), 0); /* it cannot be written */
+    put_telling(s, 2, 400, &old, 1);
+    assert_int_equal(rmdir(name), 0);
+    assert_int_equal(stats(s).memory_batches, 1);
+    spool_drop(s, expect(s, 1, 1), SPOOL_DROP_BAD); /* another one is given up meanwhile */
+    spool_free(s);
+    s = open_spool(2, 1 << 20);
+    n = spool_take_dropped(s, d, 8);
+    assert_int_equal(n, 2);
+    for (uint32_t i = 0; i < n; i++)
+        if (d[i].type == PTYPE_GIL_HELD)
+            assert_int_equal(d[i].n, 70);
+    assert_int_equal(sum(d, n) % 200, 70);
+    spool_free(s);
+}
+
+/* Damaged files count against the cap, and have an eighth of it at most; one that cannot be read
+ * stays and is counted. */
+static void bad_files(void **state)
+{
+    struct spool *s = open_spool(1, 8000);
+    char link[200];
+
+    (void)state;
+    for (uint64_t i = 1; i <= 5; i++)
+        put(s, i, 500);
+    spool_free(s);
+    for (int i = 1; i <= 4; i++) {
+        char name[80];
+
+        (void)snprintf(name, sizeof name, "01000000000000000000000000000000-000000000%d.batch", i);
+        overwrite(name, 42, "x", 0);
+    }
+    (void)snprintf(link, sizeof link, "%s/01000000000000000000000000000000-0000000008.batch", dir);
+    assert_int_equal(symlink("/nowhere", link), 0);
+    s = open_spool(2, 8000); /* each has about 700 bytes: one fits into 1,000 */
+    assert_int_equal(stats(s).damaged, 4);
+    assert_int_equal(stats(s).unreadable, 1);
+    assert_int_equal(stats(s).inherited, 1);
+    assert_int_equal(files("8.batch", false), 1);
+    assert_int_equal(files(".bad", false), 1);
+    assert_true(spool_level(s) * 80 >= stats(s).bytes + 500);
+    spool_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +428,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(older_than_max_age, fresh, gone),
         cmocka_unit_test_setup_teardown(not_writable, fresh, gone),
         cmocka_unit_test_setup_teardown(two_in_flight, fresh, gone),
+        cmocka_unit_test_setup_teardown(told_in_memory, fresh, gone),
+        cmocka_unit_test_setup_teardown(bad_files, fresh, gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,22 +244,27 @@ static bool apart(void)
 }
 
 /* From here on with the rights that the agent has, and nothing is forked or executed any more. The
- * rows of it go into the table. start: its other processes are to be started. */
-static int restrict_rights(struct check *c, bool start, struct err *err)
+ * rows of it go into the table. A run starts its other processes, and hands its state directory
+ * over; a look only says so. */
+static int restrict_rights(struct check *c, bool run, struct err *err)
 {
     struct err why = {};
     struct privs p;
 
     privs_raise_limits();
-    TRY(privs_drop(args.user ? args.user : args.conf.user, args.state_dir, &p, err));
+    TRY(privs_drop(args.user ? args.user : args.conf.user, args.state_dir, run, &p, err));
     check_add(c, "user", BPF_PROBE_OK, "", p.who);
+    if (!run && p.hands_over) {
+        check_add(c, "state_dir", BPF_PROBE_OK, "", "root's: a run hands it over to its user");
+        args.state_dir = NULL;
+    }
     if (apart() && landlock_abi())
         check_add(c, "landlock", BPF_PROBE_OK, "", "");
     else if (apart())
         check_add(c, "landlock", BPF_PROBE_DEGRADED,
                   "a kernel with CONFIG_SECURITY_LANDLOCK, named in lsm= of its command line",
                   "reader and sender are held by their filters of system calls alone");
-    if (start && apart()) /* from here on no process can be made */
+    if (run && apart()) /* from here on no process can be made */
         TRY(apart_open(err));
     if (sandbox_begin(!apart(), &why) < 0)
         check_add(c, "seccomp", BPF_PROBE_DEGRADED, "allow seccomp() in the container's profile",

@@ -86,7 +86,8 @@ static bool is_ours(int dir)
     return empty;
 }
 
-/* Files of root in it, by no other name, and those of its spool. Takes over dir. */
+/* Files of root in it, by no other name, and those of its spool, then itself: while it is root's
+ * nobody else puts anything into it. Takes over dir. */
 static void give_files(int dir, const struct passwd *to, bool spool)
 {
     DIR *d = fdopendir(dir);
@@ -105,35 +106,35 @@ static void give_files(int dir, const struct passwd *to, bool spool)
         } else if (spool && S_ISDIR(st.st_mode) && strcmp(e->d_name, "spool") == 0) {
             int sub = openat(dir, "spool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-            if (sub >= 0) {
-                (void)fchown(sub, to->pw_uid, to->pw_gid);
+            if (sub >= 0)
                 give_files(sub, to, false);
-            }
         }
     }
+    (void)fchown(dir, to->pw_uid, to->pw_gid);
     closedir(d);
 }
 
 /* Only root's, and while nobody else could have put anything into it. What fails here is said by
  * ids_load() and the spool, which find a directory that is not theirs. */
-static void hand_over(const char *state_dir, const struct passwd *to)
+static bool hand_over(const char *state_dir, const struct passwd *to, bool give)
 {
     struct stat st;
     int dir;
 
-    (void)mkdir(state_dir, 0700);
+    if (give)
+        (void)mkdir(state_dir, 0700);
     dir = open(state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
-        return;
+        return errno == ENOENT;
     if (fstat(dir, &st) < 0 || st.st_uid != 0 || st.st_mode & 022 || !is_ours(dir)) {
         (void)close(dir);
-        return;
+        return false;
     }
-    if (fchown(dir, to->pw_uid, to->pw_gid) < 0) {
+    if (give)
+        give_files(dir, to, true);
+    else
         (void)close(dir);
-        return;
-    }
-    give_files(dir, to, true);
+    return true;
 }
 
 /* ---- the user ------------------------------------------------------------------------------ */
@@ -149,7 +150,8 @@ static int become(const struct passwd *to, struct err *err)
 }
 
 /* Root, where we must not stay it. */
-static int change_user(const char *user, const char *state_dir, struct privs *ret, struct err *err)
+static int change_user(const char *user, const char *state_dir, bool give, struct privs *ret,
+                       struct err *err)
 {
     const struct passwd *to;
 
@@ -165,13 +167,14 @@ static int change_user(const char *user, const char *state_dir, struct privs *re
     }
     if (!to)
         return err_set(err, -ENOENT, "privileges.user = %.40s: no such user", user);
-    hand_over(state_dir, to);
+    ret->hands_over = hand_over(state_dir, to, give);
     TRY(become(to, err));
     (void)snprintf(ret->who, sizeof ret->who, "user %.40s", user);
     return 0;
 }
 
-int privs_drop(const char *user, const char *state_dir, struct privs *ret, struct err *err)
+int privs_drop(const char *user, const char *state_dir, bool give, struct privs *ret,
+               struct err *err)
 {
     uint64_t permitted = 0, effective = 0;
     int r = cap_get(&permitted, &effective);
@@ -179,7 +182,8 @@ int privs_drop(const char *user, const char *state_dir, struct privs *ret, struc
     if (r < 0)
         return err_set(err, r, "capget: %s", strerrordesc_np(-r));
     TRY(cut_bounding(effective, err));
-    TRY(change_user(user, state_dir, ret, err));
+    ret->hands_over = false;
+    TRY(change_user(user, state_dir, give, ret, err));
     r = cap_set(permitted & PRIVS_CAPS);
     if (r < 0)
         return err_set(err, r, "capset: %s", strerrordesc_np(-r));

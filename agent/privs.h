@@ -2,6 +2,7 @@
 #pragma once
 
 #include <linux/capability.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -22,16 +23,17 @@
 #define PRIVS_USER "strata-agent"
 
 struct privs {
-    char who[160]; /* who we are now and why, for people */
+    char who[160];   /* who we are now and why, for people */
+    bool hands_over; /* the state directory is root's and becomes the user's with the first run */
 };
 
 /*
  * As said above; in root's case the state directory, if it is one of root's agent or empty, is
- * handed over to the user first. Call once, before any other thread.
- *   user    a name; PRIVS_USER may be missing, another may not
- *   errors  -ENOENT no such user; -EPERM and others: a step was refused, nothing may go on
+ * handed over to the user first, itself last, or only looked at. Call once, before any other
+ * thread. give    hand it over user    a name; PRIVS_USER may be missing, another may not errors
+ * -ENOENT no such user; -EPERM and others: a step was refused, nothing may go on
  */
-[[nodiscard]] int privs_drop(const char *user, const char *state_dir, struct privs *ret,
+[[nodiscard]] int privs_drop(const char *user, const char *state_dir, bool give, struct privs *ret,
                              struct err *err);
 
 /* This thread needs none of them: it talks to the network. Any thread. Never fails where

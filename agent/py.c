@@ -255,7 +255,7 @@ void py_follow(struct py *y, const struct proc *p, int64_t now)
         q->bias == m->bias)
         return;
     if (q) { /* another program, or another life of the number */
-        if (q->serial == p->serial && q->state == PYLAYOUT_OK)
+        if (q->state == PYLAYOUT_OK)
             tell(y, q, &(struct sa_py){});
         forget(y, q);
     }

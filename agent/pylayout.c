@@ -293,12 +293,17 @@ static uint64_t slot_of(const struct pylayout *l, const struct unwind_memory *me
     return rd(mem, &v, 8, at) < 0 ? 0 : v;
 }
 
-/* The thread states of one interpreter, from ts on. */
+/* The thread states of one interpreter, from ts on. A list without an end is being changed, or
+ * lies.
+ */
 static bool gather_threads(const struct pylayout *l, const struct unwind_memory *mem, uint64_t ts,
                            struct states *ret)
 {
-    while (ts && ret->n < MAX_THREADS) {
+    for (unsigned steps = 0; ts && ret->n < MAX_THREADS; steps++) {
         struct state *s = &ret->v[ret->n];
+
+        if (steps == MAX_THREADS)
+            return false;
 
         s->ts = ts;
         if (rd(mem, &s->thread, 8, ts + l->thread_id) < 0 || rd(mem, &ts, 8, ts + l->next) < 0)

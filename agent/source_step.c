@@ -374,7 +374,8 @@ static void sweep_files(struct source_step *s)
 
     s->again = false;
     for (uint32_t i = 0; i < s->n_probe; i++)
-        old |= s->now - s->probe[i].mapped >= LET_GO_NS || !s->probe[i].link;
+        old |= s->now - s->probe[i].mapped >= LET_GO_NS ||
+               (!s->probe[i].link && s->probe[i].tries < TRIES);
     if (!look_again && !old)
         return;
     for (struct proc *p = proc_next(s->table, NULL); p; p = proc_next(s->table, p))

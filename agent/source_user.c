@@ -100,7 +100,8 @@ static void hold(struct source_user *s, const struct user_sample *u)
 
     h->next = NULL;
     h->u = *u;
-    memcpy(h->stack, u->stack.p, u->stack.n);
+    if (u->stack.n)
+        memcpy(h->stack, u->stack.p, u->stack.n);
     h->u.stack.p = h->stack;
     h->u.stack.live = false;
     if (s->last_held)
@@ -205,6 +206,8 @@ int source_user_finish(struct source_user *s, const struct source_sink *sink, st
 
     if (s->kind == SOURCE_USER_PERF)
         user_perf_end(s->perf);
+    else
+        user_stops_end(s->stops);
     s->finished = true;
     r = source_user_poll(s, sink, err);
     while (s->held && mono_now().v < end && unwind_native_settle(s->unwind, end - mono_now().v)) {
@@ -356,6 +359,7 @@ struct source_user *source_user_close(struct source_user *s)
     if (!s)
         return NULL;
     user_perf_close(s->perf);
+    user_stops_end(s->stops);
     user_stops_close(s->stops);
     for (struct held *h = s->held; h; h = next) {
         next = h->next;

@@ -171,8 +171,12 @@ static int open_thread(struct source_user *s, uint32_t tid, bool on_exec, struct
 {
     struct perf_event_attr a = attr_of(s, on_exec);
 
-    for (uint32_t cpu = 0; cpu < s->perf->n_cpu; cpu++)
-        TRY(open_one(s, &a, tid, cpu, err));
+    for (uint32_t cpu = 0; cpu < s->perf->n_cpu; cpu++) {
+        int r = open_one(s, &a, tid, cpu, err);
+
+        if (r < 0) /* 1: there is nothing to open, and nothing is lost */
+            return r;
+    }
     return 0;
 }
 

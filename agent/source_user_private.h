@@ -70,6 +70,7 @@ uint32_t user_perf_width(const struct user_perf *p);
 
 [[nodiscard]] int user_stops_open(struct source_user *s, const struct source_user_opts *o,
                                   struct err *err);
+void user_stops_end(struct user_stops *p); /* whoever was asked to stop goes on; NULL is a no-op */
 void user_stops_close(struct user_stops *p); /* NULL is a no-op */
 void user_stops_turn(struct source_user *s);
 void user_stops_clocks(struct source_user *s);

@@ -32,6 +32,7 @@
 #define NAPS_SHORT  50 /* then longer ones */
 #define LONG_NAP_NS 200000
 #define WAIT_NS     NS_PER_S /* for a stopped thread to get a CPU */
+#define END_NS      (10 * NS_PER_S)
 #define CHILDREN_NS (100 * NS_PER_MS)
 #define SLACK_NS    1000
 #define PAUSE_SHARE 100 /* 1 / 100 of the time that threads run */
@@ -71,14 +72,12 @@ static struct known *known_of(struct user_stops *p, uint32_t pid)
     return (struct known *)(uintptr_t)*slot; // NOLINT(performance-no-int-to-ptr): a map value
 }
 
+/* 0: it is gone. */
 static uint64_t process_clock(uint32_t pid)
 {
-    struct timespec t;
-    clockid_t id;
+    int64_t ns = process_cpu_ns((pid_t)pid);
 
-    if (clock_getcpuclockid((pid_t)pid, &id) != 0 || clock_gettime(id, &t) < 0)
-        return 0;
-    return (uint64_t)t.tv_sec * (uint64_t)NS_PER_S + (uint64_t)t.tv_nsec;
+    return ns < 0 ? 0 : (uint64_t)ns;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -309,6 +308,31 @@ static void read_asked(struct source_user *s)
         if (!us->asked[i].done)
             us->asked[left++] = us->asked[i];
     us->n_asked = left;
+}
+
+/* Nobody else would let them go while we live. */
+void user_stops_end(struct user_stops *us)
+{
+    int64_t end = mono_now().v + END_NS;
+
+    while (us && us->n_asked && mono_now().v < end) {
+        uint32_t left = 0;
+
+        for (uint32_t i = 0; i < us->n_asked; i++) {
+            struct unwind_regs regs;
+            bool is_32;
+            int sig = 0,
+                r = thread_stopped(us->asked[i].tid, us->asked[i].own, &regs, &is_32, &sig);
+
+            if (r > 0)
+                thread_let_go(us->asked[i].tid, sig);
+            else if (r == 0)
+                us->asked[left++] = us->asked[i];
+        }
+        us->n_asked = left;
+        if (left)
+            thread_stop_wait(NAP_NS);
+    }
 }
 
 /* ---- a turn ---------------------------------------------------------------------------------- */

@@ -252,7 +252,7 @@ struct sa_ev *unwind_native(struct unwind_native *u, uint32_t tgid, const struct
         walk(s, regs->only_pc_sp);
     } else {
         s->e.stop = SA_S_NOPROC;
-        push(s, SA_W_RAW | (s->pc & ~SA_W_TAG));
+        push_raw(s, s->pc);
     }
     s->e.tgid = tgid;
     s->e.nu = (u16)s->nw;

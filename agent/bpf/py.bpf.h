@@ -68,8 +68,11 @@ static __always_inline int py_find(struct sa_state *s)
 	u64 ts = 0, f = 0;
 	int e = py_thread(s, &ts);
 
-	if (e)
+	if (e) {
+		if (e != SA_PE_NONE) /* it has a lock, and whose it is cannot be asked */
+			s->e.gil = SA_G_UNREADABLE;
 		return e;
+	}
 	py_gil(s, ts);
 	if (sa_read(s, &f, 8, ts + p->ts_frame))
 		return SA_PE_FRAME0;

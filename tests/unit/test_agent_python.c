@@ -687,10 +687,27 @@ static void hostile(void **state)
     assert_int_equal(walk()->pyerr, SA_PE_CODE);
     make_honest();
     put4(RUNTIME + 596, 5000);
-    assert_int_equal(walk()->pyerr, SA_PE_BADKEY);
+    ev = walk();
+    assert_int_equal(ev->pyerr, SA_PE_BADKEY);
+    assert_int_equal(ev->gil,
+                     SA_G_UNREADABLE); /* who holds the lock is not known, so not "nobody" */
     make_honest();
     put8(THREAD + SA_PY_TCB_KEYS, 0x10);
-    assert_int_equal(walk()->pyerr, SA_PE_SLOT);
+    ev = walk();
+    assert_int_equal(ev->pyerr, SA_PE_SLOT);
+    assert_int_equal(ev->gil, SA_G_UNREADABLE);
+}
+
+/* A list of thread states that never run, and that comes back to its first one. */
+static void without_end(void **state)
+{
+    (void)state;
+    make_honest();
+    put8(RUNTIME + made.l.interpreters, BASE + 0xe000);
+    put8(BASE + 0xe000 + made.l.first_thread, BASE + 0xf000);
+    put8(BASE + 0xf000 + made.l.thread_id, 0);
+    put8(BASE + 0xf000 + made.l.next, BASE + 0xf000);
+    assert_int_equal(pylayout_check(&made.l, &mem_made), PYLAYOUT_WAIT);
 }
 
 /* Whatever memory and layout hold: it ends, and the record is one. */
@@ -822,6 +839,7 @@ int main(void)
         cmocka_unit_test(merged),
         cmocka_unit_test(cut),
         cmocka_unit_test(hostile),
+        cmocka_unit_test(without_end),
         cmocka_unit_test(anything),
         cmocka_unit_test(names),
         cmocka_unit_test(names_that_lie),

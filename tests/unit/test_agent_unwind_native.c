@@ -266,6 +266,10 @@ static void stops(void **state)
     assert_int_equal(ev->stop, SA_S_NOPROC);
     assert_int_equal(ev->nu, 1);
     assert_int_equal(ev->w[0], SA_W_RAW | d.regs.pc);
+    /* 61 bits of it: the others say what kind of word it is */
+    d.regs.pc = UINT64_C(0x2000000012345678);
+    ev = unwind_native(rp.u, PID + 1, &d.regs, &mem);
+    assert_int_equal(ev->w[0], SA_W_RAW | 0x12345678);
     d.regs.pc = 0x1234;
     assert_int_equal(chain(&d)->stop, SA_S_NOMAP);
     d.regs.pc = 0;

@@ -11,7 +11,7 @@ import time
 
 SHARES = {"blur_image": 0.60, "compress_image": 0.30, "hash_tags": 0.10}
 POINTS = 0.03       # a share may be off by this,
-ERRORS = 4          # or by so many standard errors of its own sampling, whichever is more
+ERRORS = 5          # or by so many standard errors of its own sampling, whichever is more
 COMPLETE = 0.99     # of the demo's weight under complete stacks, once
 WARM_S = 2          # after its start the tables of its libraries are built, which takes
 COMPLETE_COLD = 0.9 # longer on a busy machine; of all its weight
@@ -101,7 +101,7 @@ def settled(run, begun):
         last = ask(run, begun, ended)
         return last
 
-    return run.wait("the agent's last window", 30, ready)
+    return run.wait("the agent's last window", 60, ready)
 
 
 def check_tree(verdict, answer, tree):
@@ -123,7 +123,9 @@ def check_shares(verdict, tree, total, samples):
                      f"(within {100 * limit:.1f} points)")
 
 
-def check_complete(verdict, tree, least, when):
+def check_complete(verdict, tree, samples, least, when):
+    """Of few samples two may be broken."""
+    least -= 2 / samples
     broken = {}
     for i, path in tree.walk():
         if len(path) == 1 and path[0].startswith(("[truncated", "[no stack")):
@@ -177,7 +179,8 @@ def check_clock(verdict, total, samples, wall_ns, lost_ns, burned):
 def check_identity(verdict, status, seconds):
     """What the agent's windows add up to, in integers, over all CPUs since its start."""
     f = {name: int(v) for name, v in status["figures"].items()}
-    verdict.that(f["agent_windows"] >= seconds and f["agent_identity_violations"] == 0,
+    # of a second each; on a busy machine longer
+    verdict.that(f["agent_windows"] >= seconds / 3 and f["agent_identity_violations"] == 0,
                  f"busy + idle + jitter + missed = the clock's advance on every CPU in each of "
                  f"{f['agent_windows']} windows ({f['agent_identity_violations']} violations)")
     kept, busy = f["agent_weight"] + f["agent_ring_full"] + f["agent_filtered"], f["agent_busy"]
@@ -200,7 +203,7 @@ def verify(run, say):
         time.sleep(1)
     demo.process.send_signal(signal.SIGTERM)
     ended = time.time_ns()
-    out = demo.process.communicate(timeout=20)[0].decode()
+    out = demo.process.communicate(timeout=60)[0].decode()
     run.programs.remove(demo)
     truth = {k: int(v) for k, v in (pair.split("=") for pair in out.split("\n")[1].split())}
     answer = settled(run, begun)
@@ -215,9 +218,9 @@ def verify(run, say):
         f"{name} {100 * ns / burned:.2f} %" for name, ns in truth.items()), flush=True)
     check_tree(verdict, answer, tree)
     check_shares(verdict, tree, total, samples)
-    check_complete(verdict, tree, COMPLETE_COLD, "from its start on")
+    check_complete(verdict, tree, samples, COMPLETE_COLD, "from its start on")
     warm = ask(run, begun + WARM_S * 10**9, ended)
-    check_complete(verdict, Tree(warm), COMPLETE, f"after {WARM_S} s")
+    check_complete(verdict, Tree(warm), int(warm["samples"]), COMPLETE, f"after {WARM_S} s")
     check_callers(verdict, tree)
     check_evidence(verdict, answer)
     check_identity(verdict, run.agent_status(), run.options.seconds)

@@ -29,6 +29,7 @@ DEFAULT_PORT = 4040
 ENOUGH_SAMPLES = 100  # for a first picture,
 ENOUGH_SECONDS = 4.4  # or this old
 NO_BPF = 77  # status of strata-agent, and ours
+PATIENCE = 60  # seconds, on a busy machine
 STOP_SECONDS = 20  # what a program may take to stop before it is killed
 CAPABILITIES = ("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_checkpoint_restore,"
                 "cap_dac_read_search,cap_syslog=ep")
@@ -272,7 +273,7 @@ class Run:
     def wait_for_server(self):
         if self.told_ready:
             return
-        self.wait("stratad to be ready", 20, self.api.ready)
+        self.wait("stratad to be ready", PATIENCE, self.api.ready)
         say(f"stratad       {self.api.base}/   data in {shown(self.data)}")
         self.told_ready = True
 
@@ -294,7 +295,7 @@ class Run:
             enough = top and (top[2] >= ENOUGH_SAMPLES or time.monotonic() - BEGUN > ENOUGH_SECONDS)
             return top if enough else None
 
-        return self.wait("the first samples of the demo", 30, picture)
+        return self.wait("the first samples of the demo", PATIENCE, picture)
 
     def wait_for_agent(self):
         """Until it has closed a window: what starts from now on is covered from its first instant."""
@@ -304,7 +305,7 @@ class Run:
             except (OSError, ValueError, KeyError):
                 return False
 
-        self.wait("strata-agent to sample", 20, sampling)
+        self.wait("strata-agent to sample", PATIENCE, sampling)
 
     def stop(self):
         """The demo first, then the agent, which sends what it still has, then the server."""

@@ -60,9 +60,24 @@ class Stackstat:
                 print("skip: no BPF here")
                 sys.exit(SKIP)
             raise RuntimeError("stackstat did not start: " + err)
+        self.early = ""
+
+    def wait_window(self, holds, most=60):
+        """Reads windows as they end, until holds(window)."""
+        for _ in range(most):
+            line = self.proc.stdout.readline()
+            self.early += line
+            windows = Result(line, 0).windows
+            if windows and holds(windows[0]):
+                return
+        raise AssertionError(f"no such window among {most}:\n{self.early}")
 
     def finish(self, timeout=60):
-        out, err = self.proc.communicate(timeout=timeout)
+        if self.early:  # what the reader has in its buffer communicate() does not know
+            out, err = self.early + self.proc.stdout.read(), self.proc.stderr.read()
+            self.proc.communicate()
+        else:
+            out, err = self.proc.communicate(timeout=timeout)
         if err:
             print(err, file=sys.stderr)
         return Result(out, self.proc.returncode)
@@ -116,6 +131,23 @@ class Burn:
     def add(self, wall, cpu, period_ns):
         share = min(max(cpu / wall, 0.0), 1.0)
         self.variance += wall / period_ns * period_ns ** 2 * share * (1 - share)
+
+
+def nearly(part, n, share):
+    """At least this share of n; of few samples all but two, for a share says nothing of those."""
+    return n - part <= max(2, (1 - share) * n)
+
+
+def not_by_chance(check, tries=3):
+    """What holds but for chance, which does not repeat: the check may fail in all but one of the
+    tries, and a fault fails in each."""
+    for k in range(tries):
+        try:
+            return check()
+        except AssertionError as e:
+            if k == tries - 1:
+                raise
+            print(f"once more: {str(e).splitlines()[-1]}", flush=True)
 
 
 INCOMPLETE = ("trunc", "nomap", "notable", "noinfo", "invalid", "readfault", "zeropc", "badsp",

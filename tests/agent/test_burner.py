@@ -8,7 +8,8 @@ with the share taken from the process CPU clock. The machine's identity is exact
 
 A burner that sleeps in between: ticks near a wake-up, or missing while the CPU is idle, must not
 take from it. Each run within four standard deviations, the sum of z within 3 sqrt(runs): a bias that
-each run would hide shows there. STRATA_LENGTHS=0.4,0.6 takes other lengths (milliseconds).
+each run would hide shows there. Beyond either lies chance, once in hundreds of runs, and it is tried
+again: a bias shows each time. STRATA_LENGTHS=0.4,0.6 takes other lengths (milliseconds).
 
 test_burner.py load: 20 runs at 99 Hz beside four more burners: |z| < 4 each, |sum z| < 3 sqrt(20).
 """
@@ -50,13 +51,13 @@ class Alone(unittest.TestCase):
         self.assertLessEqual(abs(error), max(allowed, 4 * sd))
 
     def test_19(self):
-        self.check(19)
+        agent_lib.not_by_chance(lambda: self.check(19))
 
     def test_99(self):
-        self.check(99)
+        agent_lib.not_by_chance(lambda: self.check(99))
 
     def test_499(self):
-        self.check(499)
+        agent_lib.not_by_chance(lambda: self.check(499))
 
 
 class Pauses(unittest.TestCase):
@@ -67,6 +68,9 @@ class Pauses(unittest.TestCase):
         LENGTHS = (tuple(map(float, os.environ["STRATA_LENGTHS"].split(","))),)
 
     def test_pauses(self):
+        agent_lib.not_by_chance(self.check)
+
+    def check(self):
         period = 10 ** 9 // self.HZ
         total = weight = burned = 0.0
         runs = self.ROUNDS * len(self.LENGTHS)

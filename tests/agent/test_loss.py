@@ -45,7 +45,7 @@ class Loss(unittest.TestCase):
         self.assertEqual(r.code, 0)
         self.assertEqual(t["weight_ns"] + t["ring_full_ns"] + t["filtered_ns"], t["busy_ns"])
         self.assertEqual(t["ring_full_ns"], t["ring_full"] * PERIOD)
-        self.assertGreater(t["ring_full"], 500, "the ring was not too small")
+        self.assertGreater(t["ring_full"], 100, "the ring was not too small")
         seen = t["busy_ns"] + t["idle_ns"] + t["missed_ns"] + t["missed_idle_ns"] + t["jitter_ns"]
         # it samples a little before it says so, and until it comes to see the signal: a busy machine
         # takes its time for both
@@ -56,7 +56,8 @@ class Loss(unittest.TestCase):
         burn = subprocess.Popen([agent_lib.tool("burn"), "60"], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL)
         try:
-            stat = agent_lib.Stackstat([burn.pid], "-p", PERIOD, "-x", "-s", 2)
+            # records from before it was excluded may still lie in the ring: those do not count
+            stat = agent_lib.Stackstat([burn.pid], "-p", PERIOD, "-x", "-s", 2, "-w", 0.1)
             before = agent_lib.cpu_clock_ns(burn.pid)
             r = stat.finish()
             used = agent_lib.cpu_clock_ns(burn.pid) - before
@@ -64,10 +65,11 @@ class Loss(unittest.TestCase):
             burn.kill()
             burn.wait()
         p = r.process[burn.pid]
-        print(f"excluded: {r.total['filtered_ns'] / 1e9:.3f} s filtered, {p['n']} records before")
+        print(f"excluded: {r.total['filtered_ns'] / 1e9:.3f} s filtered of {used / 1e9:.3f} s, "
+              f"{p['n']} records")
         self.assertEqual(r.code, 0, r.text)
-        self.assertGreater(r.total["filtered_ns"], 0.5 * used)
-        self.assertLess(p["weight_ns"], 0.2 * used)
+        self.assertGreater(r.total["filtered_ns"], 0.2 * used)
+        self.assertEqual(p["n"], 0)
 
 
 if __name__ == "__main__":

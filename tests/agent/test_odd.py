@@ -53,10 +53,9 @@ class Odd(unittest.TestCase):
         online(f"{cpus[0]},{cpus[1]}")
         burn = self.start(agent_lib.tool("burn"), "600")
         stat = agent_lib.Stackstat([burn.pid], "-p", 2004008, "-s", 600, "-O", path)
-        for text in (str(cpus[0]), f"{cpus[0]}-{cpus[1]}", str(cpus[0]), f"{cpus[0]}-{cpus[1]}"):
-            time.sleep(2.2)
-            online(text)
-        time.sleep(2.2)
+        for width in (2, 1, 2, 1, 2):
+            online(f"{cpus[0]},{cpus[1]}" if width == 2 else str(cpus[0]))
+            stat.wait_window(lambda w: w["width"] == width)
         stat.proc.terminate()
         r = stat.finish()
         widths = [w["width"] for w in r.windows]
@@ -72,9 +71,16 @@ class Odd(unittest.TestCase):
         self.assertEqual(r.code, 0, r.text)
         periods = [w["period_ns"] for w in r.windows]
         self.assertEqual({10101010, 1001001}, set(periods))
-        fast = max(w["received"] for w in r.windows if w["period_ns"] == 1001001)
-        slow = max(w["received"] for w in r.windows if w["period_ns"] == 10101010)
-        self.assertGreater(fast, 3 * slow)
+
+        def rate(period):
+            """Records for each second of the CPUs' clocks."""
+            windows = [w for w in r.windows if w["period_ns"] == period]
+            clock = sum(w[k] for w in windows for k in ("busy_ns", "idle_ns", "missed_ns",
+                                                        "missed_idle_ns", "jitter_ns"))
+            return sum(w["received"] for w in windows) / clock * 1e9
+
+        print(f"records a second and CPU: {rate(10101010):.1f}, then {rate(1001001):.1f}")
+        self.assertGreater(rate(1001001), 2 * rate(10101010))
 
     def test_deleted(self):
         path = os.path.join(self.dir, "traps")
@@ -85,8 +91,8 @@ class Odd(unittest.TestCase):
         r = agent_lib.Stackstat([p.pid], "-p", 2004008, "-s", 2, "-w", 1).finish()
         p = r.process[p.pid]
         print("deleted binary:", p["n"], agent_lib.stop_text(p))
-        self.assertGreater(p["n"], 20)
-        self.assertGreaterEqual(p["end"], 0.995 * p["n"])
+        self.assertGreater(p["n"], 5)
+        self.assertTrue(agent_lib.nearly(p["end"], p["n"], 0.995))
 
     def test_compat32(self):
         path = os.path.join(self.dir, "loop32")
@@ -103,7 +109,7 @@ class Odd(unittest.TestCase):
         r = agent_lib.Stackstat([p.pid], "-p", 2004008, "-s", 1.5).finish()
         p = r.process[p.pid]
         print("32-bit:", p["n"], agent_lib.stop_text(p))
-        self.assertGreater(p["compat32"], 20)
+        self.assertGreater(p["compat32"], 5)
         self.assertEqual(p["compat32"] + p["exiting"], p["n"])
 
     def test_without_rights(self):
@@ -141,7 +147,7 @@ class Odd(unittest.TestCase):
         self.assertTrue(mine & programs(), "the program is not seen while it runs")
         stat.proc.send_signal(signal.SIGKILL)
         stat.proc.communicate()
-        for _ in range(50):
+        for _ in range(300):
             left = mine & programs()
             if not left:
                 break

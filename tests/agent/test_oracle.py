@@ -64,22 +64,25 @@ def source(functions):
 class Oracle(unittest.TestCase):
     def compare(self, name, command, warm, least=50):
         more = ["-l"] if NOLOOP else []
-        r = subprocess.run([agent_lib.tool("oracle"), *more, "-v", "5", "-s", str(SECONDS), "-w", str(warm),
-                            "--", *command], capture_output=True, text=True, timeout=80)
-        if r.returncode == agent_lib.SKIP:
-            self.skipTest("no BPF here: " + r.stderr)
-        self.assertEqual(r.returncode, 0, r.stderr)
-        line = r.stdout.splitlines()[-1]
-        v = {k: int(x) for k, x in (w.split("=") for w in line.split()[1:])}
-        apart = v["dump"] + v["unmatched"]
-        n = v["samples"] - apart
+        for seconds in (SECONDS, 3 * SECONDS, 6 * SECONDS):  # on a busy machine samples are few
+            r = subprocess.run([agent_lib.tool("oracle"), *more, "-v", "5", "-s", str(seconds), "-w",
+                                str(warm), "--", *command], capture_output=True, text=True, timeout=150)
+            if r.returncode == agent_lib.SKIP:
+                self.skipTest("no BPF here: " + r.stderr)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            line = r.stdout.splitlines()[-1]
+            v = {k: int(x) for k, x in (w.split("=") for w in line.split()[1:])}
+            apart = v["dump"] + v["unmatched"]
+            n = v["samples"] - apart
+            if n > least:
+                break
         print(f"{name}: {v['same'] / max(n, 1):.2%} of {n} identical; {line}")
         self.assertGreater(n, least, r.stdout)
-        self.assertLess(apart, 0.1 * v["samples"], "too many samples that say nothing")
+        self.assertTrue(agent_lib.nearly(n, v["samples"], 0.9), "too many samples that say nothing")
         # the first touch of a file costs a stack, named so; here of those that the warm-up missed
         first = v.get("ours_notable", 0)
-        self.assertLessEqual(first, 5, r.stdout)
-        self.assertLessEqual(n - first - v["same"], max(1, 0.01 * (n - first)), r.stdout)
+        self.assertTrue(agent_lib.nearly(n - first, n, 0.9), r.stdout)
+        self.assertTrue(agent_lib.nearly(v["same"], n - first, 0.99), r.stdout)
 
     def test_python(self):
         self.compare("CPython", ["/usr/bin/python3", "-c", LOOP], 1)

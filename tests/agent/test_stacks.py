@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks that are hard to unwind end properly: at least 99.5 % of each workload's are complete.
+"""Stacks that are hard to unwind end properly: at least 99.5 % of each workload's are complete, or all
+but two where samples are few.
 
 test_stacks.py [noloop]: noloop as on a kernel without bpf_loop(). All workloads run at once under one
 unwinder, without frame pointers. Those of corners.c have a known number of frames; what cannot be
@@ -84,9 +85,10 @@ class Stacks(unittest.TestCase):
         mean = p["words"] / max(p["n"], 1)
         print(f"{name:10} n={p['n']} words={mean:.2f} {agent_lib.stop_text(p)}")
         self.assertGreater(p["n"], 5, "too few samples to say anything")
-        self.assertGreaterEqual(p["n"] - bad, 0.995 * p["n"], agent_lib.stop_text(p))
-        if frames:  # a few are not in the function itself
-            self.assertLess(abs(mean - frames), 0.3, "frames are missing, or too many")
+        self.assertTrue(agent_lib.nearly(p["n"] - bad, p["n"], 0.995), agent_lib.stop_text(p))
+        if frames:  # a few are not in the function itself, two may be anywhere
+            self.assertLess(abs(mean - frames), 0.3 + 2 * frames / p["n"],
+                            "frames are missing, or too many")
 
     def test_complete(self):
         for name in SHAPES:
@@ -99,7 +101,11 @@ class Stacks(unittest.TestCase):
             with self.subTest(name):
                 if not self.skipped(name):
                     self.complete(name, frames)
-        self.assertGreater(self.stat("bare_fp")["fp_used"], 0.9 * self.stat("bare_fp")["n"])
+        self.by_frame_pointer("bare_fp", 0.9)
+
+    def by_frame_pointer(self, name, share):
+        p = self.stat(name)
+        self.assertTrue(agent_lib.nearly(p["fp_used"], p["n"], share), (p["fp_used"], p["n"]))
 
     def test_files(self):
         """At a fixed address and in two segments; without section headers; other PLTs; no .eh_frame"""
@@ -108,7 +114,7 @@ class Stacks(unittest.TestCase):
         for name in PROGRAMS:
             with self.subTest(name):
                 self.complete(name)
-        self.assertGreater(self.stat("bare")["fp_used"], 0.99 * self.stat("bare")["n"])
+        self.by_frame_pointer("bare", 0.99)
 
     def test_refused(self):
         for name, why in REFUSED.items():
@@ -118,19 +124,20 @@ class Stacks(unittest.TestCase):
                 p = self.stat(name)
                 print(f"{name:10} n={p['n']} {agent_lib.stop_text(p)}")
                 self.assertGreater(p["n"], 5, "too few samples to say anything")
-                self.assertGreaterEqual(p[why], 0.97 * p["n"], agent_lib.stop_text(p))
+                self.assertTrue(agent_lib.nearly(p[why], p["n"], 0.97), agent_lib.stop_text(p))
 
     def test_depth(self):
-        self.assertGreaterEqual(self.stat("deep")["words"] / self.stat("deep")["end"], 400)
-        self.assertGreater(self.stat("jit")["fp_used"], 0.9 * self.stat("jit")["n"])
+        deep = self.stat("deep")
+        self.assertGreaterEqual(deep["words"], 400 * (deep["n"] - 2))
+        self.by_frame_pointer("jit", 0.9)
         p = self.stat("deep600")
         print(f"deep600    n={p['n']} {agent_lib.stop_text(p)}")
-        self.assertGreaterEqual(p["trunc"], 0.9 * p["n"], "600 frames are cut at 512")
+        self.assertTrue(agent_lib.nearly(p["trunc"], p["n"], 0.9), "600 frames are cut at 512")
 
     def test_identity(self):
         self.assertEqual(self.result.code, 0, self.result.text)
         self.assertEqual(self.result.total["identity"], "ok")
-        self.assertGreater(len(self.result.windows), 2)
+        self.assertGreater(len(self.result.windows), 1)
 
 
 if __name__ == "__main__":

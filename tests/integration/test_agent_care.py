@@ -62,24 +62,41 @@ class Care(run.Run):
         a.wait_running()
         return a
 
+    @staticmethod
+    def prefer(agent):
+        """Before whatever else runs: a drain that comes late is not what is asked about."""
+        for tid in os.listdir(f"/proc/{agent.process.pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(tid), -19)
+
     def periods(self, batches):
         return {run.sink.signed(s.one(14)) for b in batches for s in b.streams if s.one(14)}
 
     def test_rate_falls_and_returns(self):
         """A ring that is too small for 999 Hz: 99 Hz is enough for it. Every change is said with its
-        figure, streams have their own period, and all sums hold through the changes."""
+        figure, streams have their own period, and all sums hold through the changes. Two burners have
+        two CPUs at least: 100 records of 140 bytes between two drains, and ten of them."""
         server = self.sink()
         for _ in range(2):
             self.burner().go()
-        agent = self.start(server.url, "cpu.period_ns=1001001ns", "cpu.ring=16KiB",
+        agent = self.start(server.url, "cpu.period_ns=1001001ns", "cpu.ring=8KiB",
                            "limits.memory=1GiB")
-        time.sleep(26)
+        self.prefer(agent)
+
+        def returned():
+            said = [(e["cause"], e["period_ns"]) for e in events(server.batches(), "restraint")
+                    if e["source"] == "cpu"]
+            return ("recovered", "1001001") in said and {c for c, _ in said} >= {"ring_full"}
+
+        run.wait_for(returned, "down and up again", 300)
+        run.wait_for(lambda: {1001001, 10101010} <= self.periods(server.batches()), "both periods")
         self.assertEqual(agent.stop(), 0)
         status, batches = agent.status(), server.batches()
         self.check_books(status, batches)
         said = events(batches, "restraint")
         for e in said:
             print("restraint", *(f"{k}={v}" for k, v in e.items()))
+        self.assertEqual(status["figures"]["agent_restraint_steps"], len(said))
+        said = [e for e in said if e["source"] == "cpu"]
         down = [e for e in said if e["cause"] == "ring_full"]
         back = [e for e in said if e["cause"] == "recovered"]
         self.assertGreaterEqual(len(down), 1)
@@ -88,27 +105,27 @@ class Care(run.Run):
             self.assertEqual(before["period_ns"], after["was_ns"])
         self.assertEqual(down[0]["period_ns"], "10101010")
         self.assertIn("1001001", [e["period_ns"] for e in back])
-        self.assertLessEqual({1001001, 10101010}, self.periods(batches))
-        self.assertEqual(status["figures"]["agent_restraint_steps"], len(said))
         # of one rate each: a stream's rows weigh its period, but for the ticks of the change itself
         for a, b in zip(batches, batches[1:]):
             self.assertEqual(a.covers()[-1][1], b.covers()[0][0])
 
     def test_limits(self):
-        """A budget of 1 % of a CPU and 24 MiB are below what it needs here. The rate falls, step by
-        step; caches shrink, then no table is added, then none is built; the agent goes on."""
+        """A budget of 1 % of a CPU and 24 MiB are below what it needs here, where all stacks are deep. The
+        rate falls, step by step; caches shrink, then no table is added, then none is built; the agent
+        goes on."""
         server = self.sink()
         for _ in range(2):
-            self.burner().go()
+            deep = subprocess.Popen([os.path.join(os.path.dirname(run.BURN), "traps"), "deep", "900"])
+            self.closing.append(lambda p=deep: (p.kill(), p.wait()))
         agent = self.start(server.url, "cpu.period_ns=1001001ns", "limits.memory=24MiB",
-                           "limits.cpu_percent_per_16_cpus=1")
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            f = agent.status()["figures"]
-            if f["agent_period"] >= 10101010 and f["agent_memory_level"] == 3:
-                break
-            time.sleep(0.2)
-        time.sleep(2)
+                           "limits.cpu_percent_per_16_cpus=1", "cpu.ring=64MiB")
+
+        def restrained():
+            said = events(server.batches(), "restraint")
+            return [e for e in said if e["source"] == "cpu"] and \
+                [e for e in said if e.get("now") == "tables_refused"]
+
+        run.wait_for(restrained, "both limits felt", 200)
         self.assertEqual(agent.stop(), 0)
         status, batches = agent.status(), server.batches()
         self.check_books(status, batches)
@@ -147,21 +164,17 @@ class Care(run.Run):
             time.sleep(rng.random() * 3)
             objects = held(agent.process.pid)
             agent.kill()
-            end = time.monotonic() + 10
-            while left(objects) and time.monotonic() < end:
-                time.sleep(0.05)
-            self.assertEqual(left(objects), [])
+            run.wait_for(lambda: left(objects) == [], "an empty kernel")
             for kind, ids in objects.items():
                 n[kind] += len(ids)
             self.assertIsNone(burner.process.poll())
-            self.assertGreater(burner.clock_ns(), used)
+            run.wait_for(lambda: burner.clock_ns() > used, "the burner's time")
         away[0] = False
         agent = self.start(server.url)
-        time.sleep(1)
+        # one of its own: all that it found is sent before
+        run.wait_for(lambda: agent.figure("batches_inherited") + 1 <= agent.figure("batches_sent"),
+                     "what older runs left")
         f = agent.status()["figures"]
-        end = time.monotonic() + 120
-        while agent.status()["figures"]["agent_batches_spooled"] > 2 and time.monotonic() < end:
-            time.sleep(0.2)
         self.assertEqual(agent.stop(), 0)
         batches = server.batches()
         runs = {}
@@ -195,8 +208,9 @@ class Care(run.Run):
         begun = time.time_ns()
         agent = self.start(server.url, program=HOOKED, STRATA_TEST_CLOCK="5000:set:30000000000 "
                            "3000:sleep:3600000000000 3000:set:5000000 2000:set:-30000000000")
-        time.sleep(max(0, 16 - (time.monotonic() - agent.begin)))
+        run.wait_for(lambda: len(events(server.batches(), "clock_step")) >= 2, "both steps")
         self.assertEqual(agent.stop(), 0)
+        took = time.monotonic() - agent.begin
         status, batches = agent.status(), server.batches()
         self.check_books(status, batches)
         steps = [int(e["by_ns"]) for e in events(batches, "clock_step")]
@@ -212,26 +226,24 @@ class Care(run.Run):
         # where starting took longer than the first step waits, nothing before it is covered
         first = [30] if spans[0][0] < begun + 30 * 10**9 else []
         self.assertGreater(wall - covered, (3560 + sum(first)) * 10**9)  # the hour is a gap
-        self.assertLess(covered, 30 * 10**9)
+        self.assertLess(covered, (took + 1) * 10**9)
         jumps = [round((b[0] - a[1]) / 1e9) for a, b in zip(spans, spans[1:])]
         self.assertEqual([j for j in jumps if j], [*first, 3600, -30])
         for b in batches:
             for s in b.streams:
                 t0, t1 = sink.signed(s.one(7)), sink.signed(s.one(8))
-                self.assertLessEqual(t1 - t0, 4 * 10**9)
+                self.assertLessEqual(t1 - t0, 15 * 10**9)
 
     def test_clean_restart(self):
         """Stopped while the server is away: nothing is lost, the next run sends it."""
         agent = self.start("http://127.0.0.1:9")
-        time.sleep(5)
+        run.wait_for(lambda: agent.figure("batches_spooled") >= 2, "two batches")
         self.assertEqual(agent.stop(), 0)
         f = agent.status()["figures"]
         self.assertGreaterEqual(f["agent_batches_spooled"], 3)
         server = self.sink()
         again = self.start(server.url)
-        end = time.monotonic() + 60
-        while len(events(server.batches(), "restart")) < 2 and time.monotonic() < end:
-            time.sleep(0.2)
+        run.wait_for(lambda: len(events(server.batches(), "restart")) >= 2, "both runs")
         self.assertEqual(again.stop(), 0)
         batches = server.batches()
         first = [b for b in batches if b.boot == min(batches, key=lambda b: b.covers()[0][0]).boot]

@@ -60,7 +60,7 @@ class Program:
     def end(self):
         if self.process.poll() is None:
             self.process.stdin.close()
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=120)
         self.process.stdout.close()
 
     def kill(self):
@@ -94,7 +94,7 @@ class Steps(unittest.TestCase):
     def figure(self, name):
         return self.agent.status()["figures"]["agent_" + name]
 
-    def wait(self, what, seconds=60):
+    def wait(self, what, seconds=120):
         end = time.monotonic() + seconds
         while not what():
             self.assertLess(time.monotonic(), end, "it does not come")
@@ -163,7 +163,10 @@ class Steps(unittest.TestCase):
         self.assertEqual({r[5].get("thread") for r in rows if r[0] == "mark"}, {None})
         return rows
 
-    def no_drops(self):
+    def no_drops(self, p):
+        p.end()
+        windows = self.figure("windows")
+        self.wait(lambda: self.figure("windows") > windows + 1)
         f = self.agent.status()["figures"]
         self.assertEqual({k: v for k, v in f.items() if k.startswith("agent_steps_dropped_") and v},
                          {})
@@ -173,9 +176,7 @@ class Steps(unittest.TestCase):
         p = self.program(STEPS, "all", service="steps-c")
         self.check_all("C", p, "steps-c")
         self.assertEqual(p.counts["dropped"] + p.counts["errors"] + p.counts["sent"], 0)
-        p.end()
-        time.sleep(1.2)
-        self.no_drops()
+        self.no_drops(p)
 
     def test_python(self):
         """The same from a library in memory."""
@@ -184,9 +185,7 @@ class Steps(unittest.TestCase):
             self.assertIn("memfd:strata_step", maps.read())
         self.check_all("Python, memfd", p, "steps-py")
         self.assertEqual(p.counts["errors"], 0)
-        p.end()
-        time.sleep(1.2)
-        self.no_drops()
+        self.no_drops(p)
 
     def test_container(self):
         """In mount and pid namespaces of its own, from a file that no path outside reaches."""
@@ -212,6 +211,7 @@ class Steps(unittest.TestCase):
         """The agent is killed and comes again: every step is what it was, those in between lack."""
         p = self.program(STEPS, "run", service="steps-run")
         p.go()
+        self.answered("steps-run", 1)
         time.sleep(1)
         self.agent.kill()
         down = time.time_ns()
@@ -219,7 +219,8 @@ class Steps(unittest.TestCase):
         self.start_agent()
         self.wait(lambda: self.figure("step_probes") > 0)
         up = time.time_ns()
-        time.sleep(1)
+        calls = self.figure("step_calls")
+        self.wait(lambda: self.figure("step_calls") > calls + 100)
         p.process.stdin.close()
         for line in p.process.stdout:
             n = line.split()
@@ -229,18 +230,23 @@ class Steps(unittest.TestCase):
         p.process.wait()
         p.process.stdout.close()
         late = [t for t in p.truth if t[3][0] > up]
-        self.assertGreater(len(late), 20)  # of a second; a busy machine makes fewer
-        rows = self.answered("steps-run", len(late))
-        time.sleep(3)
-        rows = self.answered("steps-run", len(late))
+        self.assertGreater(len(late), 20)
+        last = max(t[1] for t in late)
+        rows = []
+
+        def whole():
+            rows[:] = self.answered("steps-run", len(late))
+            return last in {r[1] for r in rows}
+        self.wait(whole)
         by_number = {t[1]: t for t in p.truth}
         self.compare("agent restart", [by_number[r[1]] for r in rows], rows)
         numbers = {r[1] for r in rows}
         self.assertTrue({t[1] for t in late} <= numbers)
         self.assertEqual(len({r[6] for r in rows}), 1)  # one process life, whoever saw it
         missing = [t for t in p.truth if t[1] not in numbers]
-        # the killed agent took at most its last two seconds with it
-        self.assertTrue(all(down - 2.5e9 < t[3][0] < up for t in missing))
+        # the killed agent took with it what was in no batch yet, that is all since the last one seen
+        seen = max(t[3][0] for t in p.truth if t[1] in numbers and t[3][0] < down)
+        self.assertTrue(all(seen < t[3][0] < up for t in missing))
         print(f"agent restart: {len(p.truth)} marked, {len(rows)} seen, "
               f"{len(missing)} while nobody listened or in the killed agent")
 
@@ -265,13 +271,15 @@ class Steps(unittest.TestCase):
     def test_rate(self):
         """5,000 calls at once: a thousand in each second; the others are counted, none is lost."""
         p = self.program(STEPS, "burst", "5000", service="steps-burst")
+        begin = time.monotonic()
         p.go()
         p.read()
+        took = time.monotonic() - begin
         self.assertEqual(p.counts["probe"], 5000)
         self.wait(lambda: self.figure("step_calls") + self.figure("steps_dropped_rate") == 5000)
         calls = self.figure("step_calls")
         print(f"burst: {calls} of 5000 taken, {self.figure('steps_dropped_rate')} over the rate")
-        self.assertTrue(calls % 1000 == 0 and 1000 <= calls <= 3000)
+        self.assertTrue(1000 <= calls <= min(5000, 1000 * (took + 2)), f"in {took:.1f} s")
         self.assertEqual(self.figure("steps_dropped_ring_full"), 0)
         p.end()
 
@@ -281,7 +289,11 @@ class Steps(unittest.TestCase):
         p.go()
         p.read()
         self.answered("steps-hot", 6)
-        time.sleep(2.5)
+        windows = self.figure("windows")
+        self.wait(lambda: self.figure("windows") > windows + 2)
+        produced = self.figure("batches_produced")
+        self.wait(lambda: self.figure("batches_produced") > produced and
+                  self.figure("batches_spooled") == 0)
         span = {"from": f"{self.begin}ns", "to": f"{time.time_ns() + 10**9}ns"}
         q = 'cpu{service="steps-hot"}'
         whole = {f["name"]: int(f["self"]) for f in self.top(q, span)}

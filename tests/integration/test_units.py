@@ -176,7 +176,7 @@ class Server(unittest.TestCase):
             p = subprocess.Popen(["strace", "-f", "-qq", "-o", trace, *user, program, "--listen",
                                   address, "--data", store],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while True:
                 try:
                     urllib.request.urlopen(f"http://{address}/readyz", timeout=5).close()
@@ -191,7 +191,7 @@ class Server(unittest.TestCase):
                     pass
             # strace passes SIGTERM on to nobody
             subprocess.run(["pkill", "-TERM", "-P", str(p.pid)], check=True)
-            self.assertEqual(p.wait(30), 0)
+            self.assertEqual(p.wait(120), 0)
             calls, executable = traced(trace, program)
             missing = calls - allowed("stratad")
             print(f"stratad: {len(calls)} calls seen, {len(missing)} beyond its unit")
@@ -227,7 +227,7 @@ class Agent(unittest.TestCase):
         return ["unshare", "-m", "sh", "-c", script, "sh"]
 
     def wait_status(self, p):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             self.assertIsNone(p.poll(), "the agent ended")
             try:
@@ -256,7 +256,7 @@ class Agent(unittest.TestCase):
             root = [l.split()[3] for l in f if l.split()[1] == "/"][-1]
         self.assertIn("ro", root.split(","))
         p.terminate()
-        self.assertEqual(p.wait(30), 0)
+        self.assertEqual(p.wait(120), 0)
         print(f"as its unit: {status['figures']['agent_samples']} samples, "
               f"{status['figures']['agent_batches_sent']} batches, degraded: "
               f"{status['degraded'] or 'nothing'}")
@@ -279,7 +279,7 @@ class Agent(unittest.TestCase):
         self.addCleanup(p.kill)
         self.wait_status(p)
         subprocess.run(["pkill", "-TERM", "-P", str(p.pid)], check=True)
-        self.assertEqual(p.wait(60), 0)
+        self.assertEqual(p.wait(120), 0)
         calls, executable = traced(trace, self.program)
         missing = calls - allowed("strata-agent")
         print(f"strata-agent: {len(calls)} calls seen, {len(missing)} beyond its unit")

@@ -311,25 +311,24 @@ static void read_asked(struct source_user *s)
 }
 
 /* Nobody else would let them go while we live. */
-void user_stops_end(struct user_stops *us)
+void user_stops_end(struct user_stops *p)
 {
     int64_t end = mono_now().v + END_NS;
 
-    while (us && us->n_asked && mono_now().v < end) {
+    while (p && p->n_asked && mono_now().v < end) {
         uint32_t left = 0;
 
-        for (uint32_t i = 0; i < us->n_asked; i++) {
+        for (uint32_t i = 0; i < p->n_asked; i++) {
             struct unwind_regs regs;
             bool is_32;
-            int sig = 0,
-                r = thread_stopped(us->asked[i].tid, us->asked[i].own, &regs, &is_32, &sig);
+            int sig = 0, r = thread_stopped(p->asked[i].tid, p->asked[i].own, &regs, &is_32, &sig);
 
             if (r > 0)
-                thread_let_go(us->asked[i].tid, sig);
+                thread_let_go(p->asked[i].tid, sig);
             else if (r == 0)
-                us->asked[left++] = us->asked[i];
+                p->asked[left++] = p->asked[i];
         }
-        us->n_asked = left;
+        p->n_asked = left;
         if (left)
             thread_stop_wait(NAP_NS);
     }

@@ -205,6 +205,7 @@ static void take_out_locked(struct spool *s, struct item *i) REQUIRES(&s->mu)
     struct item **at = &s->oldest, *before = NULL;
 
     while (*at != i) {
+        assert(*at); /* it is in the list */
         before = *at;
         at = &before->next;
     }

@@ -232,8 +232,17 @@ class Apart(run.Run):
             self.until("a batch after it", lambda n=have: len(server.batches()) > n + 1)
         self.until("all are sent", lambda: self.figures(agent)["agent_batches_spooled"] == 0)
         requests = len(server.requests)
-        batches = self.check_whole(agent, server)
-        self.assertEqual(agent.status()["figures"]["agent_batches_spooled"], 0)
+        self.assertEqual(agent.stop(), 0)
+        batches, f = server.batches(), agent.status()["figures"]
+        self.assertEqual([b.seq for b in batches], list(range(1, len(batches) + 1)))
+        # a stop leaves in the spool what it cannot send: none is anywhere else
+        self.assertGreaterEqual(len(batches), f["agent_batches_sent"])
+        self.assertLessEqual(len(batches), f["agent_batches_sent"] + f["agent_batches_spooled"])
+        self.assertEqual(f["agent_batches_produced"],
+                         f["agent_batches_sent"] + f["agent_batches_spooled"])
+        self.assertEqual((f["agent_dropped"], f["agent_identity_violations"]), (0, 0))
+        if f["agent_batches_spooled"] == 0:
+            self.check_books(agent.status(), batches)
         print(f"{len(batches)} batches by {requests} requests, {server.duplicates} came twice")
 
     def test_nothing_left(self):

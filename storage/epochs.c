@@ -300,10 +300,14 @@ struct epoch *epoch_get_whole(struct store *s, uint32_t id, struct err *err)
 {
     struct epoch *e = epoch_new(id, s->seed, store_trie_nodes());
     struct dictfile *f = NULL;
-    int r = e ? dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &f, err)
-              : err_set(err, -ENOMEM, "epoch %u: memory is short", id);
     uint64_t dict_id;
+    int r;
 
+    if (!e) {
+        (void)err_set(err, -ENOMEM, "epoch %u: memory is short", id);
+        return NULL;
+    }
+    r = dictfile_load(s->dir, store_tuning.vfs, DICTFILE_APPEND, e, &f, err);
     (void)dictfile_close(f);
     mutex_lock(&s->epochs);
     dict_id = dict_of(s, id);

@@ -130,7 +130,7 @@ static uint32_t target_of(struct making *k, const struct stackagg_who *who)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-static int columns_new(struct making *k, struct batchfold_columns *c, size_t n, struct err *err)
+int making_columns(struct making *k, struct batchfold_columns *c, size_t n, struct err *err)
 {
     *c = (struct batchfold_columns){.t = arena_array(&k->arena, real_ns, n),
                                     .node = arena_array(&k->arena, uint32_t, n),
@@ -166,9 +166,9 @@ static void add_gil_row(const struct stackagg_row *r, const struct batchfold_col
     g->value[n] = r->gil_weight;
 }
 
-static void add_rows(struct making *k, const struct stackagg_window *w, struct batchfold_columns *c,
-                     struct batchfold_columns *g)
+static void add_rows(struct making *k, const struct stackagg_window *w, struct making_rows *rows)
 {
+    struct batchfold_columns *c = &rows->cpu;
     uint32_t *target = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
     uint32_t *labels = arena_array(&k->arena, uint32_t, w->n_who ? w->n_who : 1);
 
@@ -178,8 +178,13 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct b
     }
     for (uint32_t i = 0; target && labels && i < w->n_row; i++) {
         const struct stackagg_row *r = &w->row[i];
-        uint32_t n = c->n++;
+        uint32_t n = c->n;
 
+        if (r->off) {
+            making_off_row(k, w, r, target[r->who], labels[r->who], rows);
+            continue;
+        }
+        c->n++;
         c->t[n] = r->t;
         c->node[n] = making_stack(k, w, r);
         c->target[n] = target[r->who];
@@ -190,14 +195,14 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct b
         c->value[n] = r->weight;
         if (r->weight != (int64_t)r->count * w->account.period)
             c->by_period = false;
-        add_gil_row(r, c, n, g);
+        add_gil_row(r, c, n, &rows->gil_held);
         k->weight += r->weight;
         k->gil_weight += r->gil_weight;
     }
 }
 
-static void add_lost(struct making *k, struct batch_stream *st, struct batch_loss *lost,
-                     enum loss_reason why, uint64_t n, int64_t weight)
+void making_lost(struct making *k, struct batch_stream *st, struct batch_loss *lost,
+                 enum loss_reason why, uint64_t n, int64_t weight)
 {
     if (n == 0 && weight == 0)
         return;
@@ -228,7 +233,7 @@ static void check_identity(struct making *k, const struct stackagg_window *w)
         own_event(k, w->account.covers.t1, "identity", text);
 }
 
-static struct batch_rows rows_of(const struct batchfold_columns *c)
+struct batch_rows making_rows_of(const struct batchfold_columns *c)
 {
     return (struct batch_rows){.n = c->n,
                                .t = c->t,
@@ -272,9 +277,9 @@ static int add_gil_stream(struct making *k, const struct batch_stream *cpu,
     }
     st.lost = lost;
     st.n_lost = n;
-    add_lost(k, &st, lost, LOSS_GIL_UNREADABLE, unreadable, weight);
+    making_lost(k, &st, lost, LOSS_GIL_UNREADABLE, unreadable, weight);
     g->by_period = false;
-    st.rows = rows_of(g);
+    st.rows = making_rows_of(g);
     *vec_push(&k->stream) = st;
     return 0;
 }
@@ -287,21 +292,27 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     struct source_account sum = {};
     struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 5);
     struct batch_stream st = {};
-    struct batchfold_columns c, g;
+    struct making_rows rows = {};
     bool gil = false;
-    size_t n = 0;
+    size_t n = 0, n_off = 0;
 
     for (uint32_t i = from; i < to; i++) {
+        for (uint32_t r = 0; r < w[i]->n_row; r++)
+            n_off += w[i]->row[r].off;
         n += w[i]->n_row;
         gil |= w[i]->gil.on;
     }
-    TRY(columns_new(k, &c, n, err));
-    TRY(columns_new(k, &g, n, err));
+    n -= n_off;
+    TRY(making_columns(k, &rows.cpu, n, err));
+    TRY(making_columns(k, &rows.gil_held, n, err));
+    TRY(making_columns(k, &rows.offcpu, n_off, err));
+    TRY(making_columns(k, &rows.runq, n_off, err));
+    TRY(making_columns(k, &rows.gil_wait, n_off, err));
     for (uint32_t i = from; i < to; i++) {
         const struct source_account *a = &w[i]->account;
 
         check_identity(k, w[i]);
-        add_rows(k, w[i], &c, &g);
+        add_rows(k, w[i], &rows);
         sum.received += a->received;
         sum.jitter += a->jitter;
         sum.kernel_hidden += a->kernel_hidden;
@@ -312,11 +323,11 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
         sum.ring_full.n += a->ring_full.n;
         sum.ring_full.weight += a->ring_full.weight;
     }
-    if (!lost || c.n != n)
+    if (!lost || rows.cpu.n != n)
         return err_set(err, -ENOMEM, "batch: %zu rows do not fit", n);
-    batchfold(&c, first->covers.t0, k->job->fold);
-    batchfold(&g, first->covers.t0, k->job->fold);
-    k->rows += c.n;
+    batchfold(&rows.cpu, first->covers.t0, k->job->fold);
+    batchfold(&rows.gil_held, first->covers.t0, k->job->fold);
+    k->rows += rows.cpu.n;
     st = (struct batch_stream){
         .type = PTYPE_CPU,
         .kind = KIND_SUM,
@@ -330,11 +341,11 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
         .received = sum.received,
         .jitter = sum.jitter,
         .lost = lost,
-        .rows = rows_of(&c),
+        .rows = making_rows_of(&rows.cpu),
     };
-    add_lost(k, &st, lost, LOSS_TICKS_MISSED, sum.missed.n, sum.missed.weight);
-    add_lost(k, &st, lost, LOSS_TICKS_MISSED_IDLE, sum.missed_idle.n, sum.missed_idle.weight);
-    add_lost(k, &st, lost, LOSS_RING_FULL, sum.ring_full.n, sum.ring_full.weight);
+    making_lost(k, &st, lost, LOSS_TICKS_MISSED, sum.missed.n, sum.missed.weight);
+    making_lost(k, &st, lost, LOSS_TICKS_MISSED_IDLE, sum.missed_idle.n, sum.missed_idle.weight);
+    making_lost(k, &st, lost, LOSS_RING_FULL, sum.ring_full.n, sum.ring_full.weight);
     if (sum.kernel_hidden) { /* how many ticks that were cannot be known */
         lost[st.n_lost++] =
             (struct batch_loss){.why = making_str(k, loss_info(LOSS_KERNEL_HIDDEN)->name),
@@ -345,8 +356,8 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
     k->received += sum.received;
     *vec_push(&k->stream) = st;
     if (gil)
-        return add_gil_stream(k, &st, w + from, to - from, &g, err);
-    return 0;
+        TRY(add_gil_stream(k, &st, w + from, to - from, &rows.gil_held, err));
+    return making_off_streams(k, w + from, to - from, &st, &rows, err);
 }
 
 static int add_streams(struct making *k, struct err *err)
@@ -357,6 +368,7 @@ static int add_streams(struct making *k, struct err *err)
     for (uint32_t i = 1; i <= k->job->n_window; i++) {
         if (i < k->job->n_window && w[i]->account.period == w[from]->account.period &&
             w[i]->account.width == w[from]->account.width && w[i]->gil.on == w[from]->gil.on &&
+            w[i]->off.on == w[from]->off.on && w[i]->off.scoped == w[from]->off.scoped &&
             w[i]->account.covers.t0.v == w[i - 1]->account.covers.t1.v)
             continue;
         TRY(add_stream(k, from, i, err));
@@ -383,7 +395,7 @@ static int add_dropped(struct making *k, struct err *err)
             return err_set(err, -ENOMEM, "batch: no room for what was dropped");
         if (d->covers.t0.v >= d->covers.t1.v)
             continue;
-        add_lost(k, &st, lost, d->why, d->n, d->weight);
+        making_lost(k, &st, lost, d->why, d->n, d->weight);
         *vec_push(&k->stream) = st;
     }
     return 0;
@@ -541,9 +553,9 @@ static void making_init(struct making *k, struct batchmake *m, const struct batc
 
 static void making_deinit(struct making *k)
 {
-    struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,     &k->by_user,
-                          &k->by_jit,    &k->by_kernel, &k->by_pseudo, &k->by_node,
-                          &k->by_target, &k->by_serial, &k->by_labels, &k->by_python};
+    struct map *maps[] = {&k->by_str,    &k->by_bin,    &k->by_fn,    &k->by_user,   &k->by_jit,
+                          &k->by_kernel, &k->by_pseudo, &k->by_node,  &k->by_target, &k->by_serial,
+                          &k->by_labels, &k->by_python, &k->by_holder};
 
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         map_deinit(maps[i]);

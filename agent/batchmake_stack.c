@@ -10,6 +10,8 @@
 #include "base/hash.h"
 #include "base/loss.h"
 
+#define TRACEPOINT_FRAMES 8
+
 /* A function: name, and where in the source it stands, as far as that is known. */
 struct place {
     struct str file;
@@ -42,6 +44,11 @@ static uint32_t frame_new(struct making *k, enum frame_kind kind, struct str nam
     return k->frame.n - 1;
 }
 
+uint32_t making_frame(struct making *k, enum frame_kind kind, struct str name)
+{
+    return frame_new(k, kind, name, 0, 0);
+}
+
 static uint32_t bin_of(struct making *k, const struct binary *b)
 {
     bool is_new;
@@ -58,7 +65,7 @@ static uint32_t bin_of(struct making *k, const struct binary *b)
     return i;
 }
 
-static uint32_t node_of(struct making *k, uint32_t parent, uint32_t frame)
+uint32_t making_node(struct making *k, uint32_t parent, uint32_t frame)
 {
     bool is_new;
     uint32_t i = making_index(&k->by_node, (uint64_t)parent << 32 | frame, k->node.n, &is_new);
@@ -152,7 +159,7 @@ static uint32_t user_node(struct making *k, uint32_t node, uint64_t serial, uint
     }
     c = k->chain.v[i];
     for (uint32_t j = 0; j < c.n; j++)
-        node = node_of(k, node, k->link.v[c.first + j]);
+        node = making_node(k, node, k->link.v[c.first + j]);
     return node;
 }
 
@@ -224,7 +231,11 @@ static struct str stop_name(uint8_t stop)
                                      [SA_S_NOPROC] = LOSS_NOPROC,
                                      [SA_S_EXITING] = LOSS_EXITING,
                                      [SA_S_COMPAT32] = LOSS_COMPAT32,
-                                     [STACKAGG_TABLE_FULL] = LOSS_TABLE_FULL};
+                                     [STACKAGG_TABLE_FULL] = LOSS_TABLE_FULL,
+                                     [STACKAGG_SHORT] = LOSS_SHORT,
+                                     [STACKAGG_THROTTLED] = LOSS_THROTTLED,
+                                     [STACKAGG_NOT_RUN] = LOSS_NOT_RUN,
+                                     [STACKAGG_RING] = LOSS_RING_REFUSED};
 
     return loss_info((enum loss_reason)reason[stop])->name;
 }
@@ -242,6 +253,19 @@ static uint32_t pseudo_frame(struct making *k, const char *what, uint8_t stop)
     return frame_new(k, FRAME_OTHER, buf_view(&k->name), 0, 0);
 }
 
+/* Where the scheduler's frames begin: the leaves of time off the CPU are the tracepoint's. */
+static uint32_t first_of_scheduler(struct making *k, const uint64_t *words, uint32_t nk)
+{
+    for (uint32_t i = 0; i < nk && i < TRACEPOINT_FRAMES; i++) {
+        struct ksym_hit hit = {};
+
+        if (ksym_find(names_kernel(k->m->names), words[i], &hit) &&
+            str_eq(hit.name, STR("__schedule")))
+            return i;
+    }
+    return 0;
+}
+
 /* Root first: what is missing, user part, kernel part. */
 uint32_t making_stack(struct making *k, const struct stackagg_window *w,
                       const struct stackagg_row *r)
@@ -254,17 +278,19 @@ uint32_t making_stack(struct making *k, const struct stackagg_window *w,
     if (r->stop != SA_S_END && r->stop != SA_S_KTHREAD) {
         bool none = r->nk == 0 && r->nu == 0;
 
-        node = node_of(k, 0, pseudo_frame(k, none ? "[no stack: " : "[truncated: ", r->stop));
+        node = making_node(k, 0, pseudo_frame(k, none ? "[no stack: " : "[truncated: ", r->stop));
     }
     for (uint32_t i = (uint32_t)r->nk + r->nu; i-- > r->nk;) {
         if ((words[i] & SA_W_TAG) == SA_W_NATIVE || (words[i] & SA_W_TAG) == SA_W_RAW)
             node = user_node(k, node, serial, words[i]);
         else if ((words[i] & SA_W_TAG) == SA_W_PY)
-            node = node_of(k, node, python_frame(k, w, words[i]));
+            node = making_node(k, node, python_frame(k, w, words[i]));
     }
     if (words)
         lines_count(k->m->lines, serial, words + r->nk, r->nu, r->count);
-    for (uint32_t i = r->nk; i-- > 0;)
-        node = node_of(k, node, kernel_frame(k, words[i]));
+    uint32_t from = r->off ? first_of_scheduler(k, words, r->nk) : 0;
+
+    for (uint32_t i = r->nk; i-- > from;)
+        node = making_node(k, node, kernel_frame(k, words[i]));
     return node;
 }

@@ -183,6 +183,27 @@ struct tables_io bpf_load_tables_io(struct bpf_load *b)
     };
 }
 
+uint64_t bpf_load_fd_bytes(int map)
+{
+    char path[64], text[1024];
+    const char *at;
+    uint64_t v = 0;
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/self/fdinfo/%d", map);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    text[n < 0 ? 0 : n] = 0;
+    at = strstr(text, "memlock:");
+    if (!at)
+        return 0;
+    at += strcspn(at, "0123456789");
+    return str_u64((struct str){at, strcspn(at, "\n")}, &v) ? v : 0;
+}
+
 uint64_t bpf_load_map_bytes(const struct bpf_load *b)
 {
     uint64_t sum = 0;
@@ -190,29 +211,26 @@ uint64_t bpf_load_map_bytes(const struct bpf_load *b)
 
     bpf_object__for_each_map(m, b->sk->obj)
     {
-        char path[64], text[1024];
-        const char *at;
-        int fd;
-        ssize_t n;
-        uint64_t v;
+        uint64_t v = bpf_load_fd_bytes(bpf_map__fd(m));
 
-        (void)snprintf(path, sizeof path, "/proc/self/fdinfo/%d", bpf_map__fd(m));
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-        if (fd >= 0)
-            (void)close(fd);
-        text[n < 0 ? 0 : n] = 0;
-        at = strstr(text, "memlock:");
-        if (!at)
-            continue;
-        at += strcspn(at, "0123456789");
-        if (!str_u64((struct str){at, strcspn(at, "\n")}, &v))
-            continue;
         if (b->fake_cpus && bpf_map__type(m) == BPF_MAP_TYPE_PERCPU_ARRAY)
             v = v / b->n_cpu * b->fake_cpus;
         sum += v;
     }
     return sum;
+}
+
+int bpf_load_map_fd(const struct bpf_load *b, const char *name)
+{
+    return bpf_object__find_map_fd_by_name(b->sk->obj, name);
+}
+
+void bpf_load_rodata(const struct bpf_load *b, uint32_t *ret_watch, uint32_t *ret_has_loop,
+                     uint32_t *ret_no_fp)
+{
+    *ret_watch = b->sk->rodata->sa_watch;
+    *ret_has_loop = b->sk->rodata->sa_has_loop;
+    *ret_no_fp = b->sk->rodata->sa_no_fp;
 }
 
 /* ---- who is watched ------------------------------------------------------------------------- */

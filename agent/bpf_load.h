@@ -86,6 +86,14 @@ int bpf_load_event_fd(const struct bpf_load *b, uint32_t cpu);
  */
 struct tables_io bpf_load_tables_io(struct bpf_load *b);
 
+/* For programs that share them: the map of that name; what its programs were loaded with. */
+int bpf_load_map_fd(const struct bpf_load *b, const char *name);
+void bpf_load_rodata(const struct bpf_load *b, uint32_t *ret_watch, uint32_t *ret_has_loop,
+                     uint32_t *ret_no_fp);
+
+/* Bytes of one map, as the kernel counts them; 0: not told. */
+uint64_t bpf_load_fd_bytes(int fd);
+
 /* Bytes that the maps hold, as the kernel counts them (fdinfo memlock), chunks apart; those by CPU
  * scaled to fake_cpus. */
 uint64_t bpf_load_map_bytes(const struct bpf_load *b);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/bpf_load.h"
+#include "agent/bpf_switch.h"
 #include "base/str.h"
 
 #define BTF_PATH      "/sys/kernel/btf/vmlinux"
@@ -211,6 +212,7 @@ void bpf_load_probe(bool no_bpf_loop, struct bpf_probe *ret)
     probe_loop(ret, no_bpf_loop);
     probe_bpf(ret, "task_storage", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_TASK_STORAGE, NULL),
               BPF_PROBE_DEGRADED, ": no off-CPU time");
+    probe_bpf(ret, "sched_switch", bpf_switch_possible(), BPF_PROBE_DEGRADED, ": no off-CPU time");
 }
 
 void bpf_load_probe_text(const struct bpf_probe *p, char *ret, size_t size)

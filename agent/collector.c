@@ -164,6 +164,7 @@ static int drain(struct collector *c, struct err *err)
     }
     follow(c);
     source_step_poll(c->steps, c->procs, c->fold, c->now, c->clocks.real_minus_mono);
+    TRY(collector_off_poll(c, err));
     return source_cpu_poll(c->cpu, &c->sink, err);
 }
 
@@ -220,6 +221,7 @@ static void watch_clock(struct collector *c)
 static void close_window(struct collector *c)
 {
     struct source_account a;
+    struct stackagg_off_account off;
     struct stackagg_window *w;
     real_ns now = clock_real(), t1 = now;
     int64_t late = now.v - c->next_window.v;
@@ -227,10 +229,13 @@ static void close_window(struct collector *c)
     if (late >= 0 && late < LATE_NS)
         t1 = c->next_window;
     source_cpu_account(c->cpu, t1, &a);
+    collector_off_window(c, a.covers.t1, c->stopping, &off);
     w = stackagg_take(c->fold, &a);
-    w->gil.on = c->conf.conf->gil && !c->conf.capture && py_any(c->py);
+    w->off = off;
+    w->gil.on = py_any(c->py) && (c->conf.capture ? c->conf.capture->types >> PTYPE_GIL_HELD & 1
+                                                  : c->conf.conf->gil);
     count(c, w);
-    collector_care(c, &a);
+    collector_care(c, &a, &off);
     watch_clock(c);
     c->next_window.v = now.v - now.v % WINDOW_NS + WINDOW_NS;
     if (c->n_window == COLLECTOR_MAX_WINDOWS) { /* the cut below keeps it far from that */
@@ -474,7 +479,7 @@ static int open_parts(struct collector *c, struct err *err)
                                          .say = say_python,
                                          .ctx = c});
     publish(c);
-    return 0;
+    return collector_off_open(c, err);
 }
 
 int collector_open(struct collector **ret, const struct collector_conf *conf, struct err *err)
@@ -511,6 +516,7 @@ struct collector *collector_close(struct collector *c)
     for (uint32_t i = 0; i < c->n_window; i++)
         stackagg_window_free(c->window[i]);
     source_step_close(c->steps);
+    collector_off_close(c);
     py_free(c->py);
     facts_stop(c->facts);
     source_cpu_close(c->cpu);

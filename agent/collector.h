@@ -44,6 +44,7 @@ struct collector_capture {
     /* Every turn, 50 ms; false ends the run. Signals are the caller's. */
     bool (*turn)(void *ctx);
     void *ctx;
+    uint32_t types; /* 1 << PTYPE_...: beside cpu of gil_held, offcpu, runq, gil_wait */
 };
 
 /* Rings, /proc, BPF, in this order. errors: as perfmap_open() and source_cpu_open() */

@@ -144,17 +144,24 @@ static void set_memory(struct collector *c, enum restrain_memory level)
                                                                                  : TABLES_ALL);
 }
 
-static void restrain(struct collector *c, const struct source_account *a)
+static void restrain(struct collector *c, const struct source_account *a,
+                     const struct stackagg_off_account *off)
 {
     int64_t now = mono_now().v;
     uint64_t cpu = all_cpu_ns(), period = restrain_period(&c->restrain);
     enum restrain_memory memory = c->restrain.memory;
+    uint32_t off_level = c->restrain.off_level;
+    struct collector_off_stats os;
     char text[RESTRAIN_TEXT];
     struct restrain_seen seen = {.window_ns = now - c->cared,
-                                 .cpu_ns = cpu - c->cpu_before + a->bpf_ns,
+                                 .cpu_ns = cpu - c->cpu_before + a->bpf_ns + off->bpf_ns,
+                                 .off_ns = off->bpf_ns,
+                                 .off_lost = off->lost,
                                  .ring_full = a->ring_full.n,
                                  .memory = memory_bytes() + source_cpu_map_bytes(c->cpu)};
 
+    collector_off_get_stats(c, &os);
+    seen.memory += os.map_bytes;
     c->cared = now;
     c->cpu_before = cpu;
     c->memory = seen.memory;
@@ -168,6 +175,8 @@ static void restrain(struct collector *c, const struct source_account *a)
         set_period(c, restrain_period(&c->restrain));
     if (c->restrain.memory != memory)
         set_memory(c, c->restrain.memory);
+    if (c->restrain.off_level != off_level)
+        collector_off_limit(c);
 }
 
 /* ---- the spool ----------------------------------------------------------------------------- */
@@ -266,11 +275,12 @@ void collector_care_open(struct collector *c)
         say_restart(c);
 }
 
-void collector_care(struct collector *c, const struct source_account *a)
+void collector_care(struct collector *c, const struct source_account *a,
+                    const struct stackagg_off_account *off)
 {
     if (c->conf.capture) /* it was asked for at this rate, and it ends */
         return;
-    restrain(c, a);
+    restrain(c, a, off);
     check_books(c);
     watch_spool(c);
     if (c->now - c->crosschecked >= MINUTE_NS)

@@ -8,6 +8,7 @@
 #include "agent/py.h"
 #include "agent/restrain.h"
 #include "agent/source_cpu.h"
+#include "agent/source_offcpu.h"
 #include "agent/source_step.h"
 #include "agent/stackagg.h"
 
@@ -23,6 +24,7 @@ struct collector {
     struct source_step *steps; /* NULL: switched off, or refused */
     struct py *py;             /* NULL: switched off */
     struct facts *facts;       /* NULL: no reader apart */
+    struct collector_off *off;
     struct stackagg *fold;
     struct source_sink sink;
     int epoll, quiet, timer, signals; /* quiet: without the records of processes */
@@ -63,7 +65,25 @@ void collector_tell_check(struct collector *c);
 
 /* Once, at the end of open; and once a window, directly after its account. */
 void collector_care_open(struct collector *c);
-void collector_care(struct collector *c, const struct source_account *a);
+void collector_care(struct collector *c, const struct source_account *a,
+                    const struct stackagg_off_account *off);
+
+/* collector_off.c: time off the CPU. Open: after the processes are published; without its programs
+ * all else goes on. errors: the settings */
+[[nodiscard]] int collector_off_open(struct collector *c, struct err *err);
+void collector_off_close(struct collector *c);
+/* As the restraint says. */
+void collector_off_limit(struct collector *c);
+[[nodiscard]] int collector_off_poll(struct collector *c, struct err *err);
+/* Before the window is taken. last: no other will follow. */
+void collector_off_window(struct collector *c, real_ns t1, bool last,
+                          struct stackagg_off_account *ret);
+
+struct collector_off_stats {
+    struct source_offcpu_stats source;
+    uint64_t tracked, map_bytes;
+};
+void collector_off_get_stats(const struct collector *c, struct collector_off_stats *ret);
 
 /* Metrics of the next batch: heap, for batcher_put(). */
 struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n);

@@ -185,6 +185,32 @@ static void put_python(struct figures *f, const struct collector *c)
     put_why(f, "agent_python_unnamed", "py_check", s.names.check);
 }
 
+static void put_off(struct figures *f, const struct collector *c)
+{
+    struct collector_off_stats o;
+    const struct sa_swacct *a = &o.source.acct;
+
+    collector_off_get_stats(c, &o);
+    put(f, "agent_offcpu_on", "count", false, o.source.on);
+    put(f, "agent_offcpu_processes", "count", false, o.tracked);
+    put(f, "agent_offcpu_left", "count", true, a->left);
+    put(f, "agent_offcpu_stacks", "count", true, a->stacks);
+    put_why(f, "agent_offcpu_no_stack", "throttled", a->throttled);
+    put_why(f, "agent_offcpu_no_stack", "short", a->few);
+    put_why(f, "agent_offcpu_no_stack", "ring_refused", a->lost_stacks);
+    put_why(f, "agent_offcpu_no_stack", "table_full", o.source.full);
+    put(f, "agent_offcpu_back", "count", true, a->back);
+    put(f, "agent_offcpu_blocked", "nanoseconds", true, (uint64_t)o.source.blocked);
+    put(f, "agent_offcpu_queued", "nanoseconds", true, (uint64_t)o.source.queued);
+    put(f, "agent_offcpu_lost", "count", true, a->lost);
+    put(f, "agent_offcpu_no_storage", "count", true, a->no_storage);
+    put(f, "agent_offcpu_swept", "count", true, o.source.swept);
+    put(f, "agent_offcpu_open", "count", false, o.source.open);
+    put(f, "agent_offcpu_bytes", "bytes", false, o.map_bytes + o.source.open_bytes);
+    put(f, "agent_offcpu_bpf", "nanoseconds", true, a->bpf_ns);
+    put(f, "agent_offcpu_level", "count", false, c->restrain.off_level);
+}
+
 static void put_procs(struct figures *f, const struct collector *c)
 {
     struct proc_stats p;
@@ -354,6 +380,7 @@ static struct figures *collect(const struct collector *c)
         put_python(f, c);
     if (reader_is_apart())
         put_reader(f);
+    put_off(f, c);
     put_sender(f, c);
     return f;
 }

@@ -26,6 +26,14 @@ const struct conf_opt agent_opts[] = {
     {"cpu", "ring", CONF_SIZE, AT(ring_bytes), "0B", 0, G(1),
      "ring of records from the kernel, a power of two; 0B: by period and CPUs"},
 
+    {"offcpu", "enabled", CONF_STR, AT(offcpu), "auto", 0, 0,
+     "time blocked and time waiting for a CPU: off, on (every process), auto (Python programs with "
+     "several threads) or globs of services, separated by commas"},
+    {"offcpu", "min_block", CONF_DURATION, AT(min_block_ns), "1ms", 0, SEC(1),
+     "shorter waits are added up, without a stack"},
+    {"offcpu", "stacks_per_s", CONF_COUNT, AT(stacks_per_s), "500", 1, 100000,
+     "stacks for each CPU and second, at most; beyond it time off the CPU has none"},
+
     {"batch", "interval", CONF_DURATION, AT(batch_interval_ns), "10s", SEC(1), SEC(60),
      "time between two batches; 2s at most for a server on this machine"},
 

@@ -24,6 +24,9 @@ struct agent_conf {
     char *include, *exclude;
     bool steps;
     bool python, gil;
+    char *offcpu;
+    int64_t min_block_ns;
+    uint64_t stacks_per_s;
     /* made of the above and of the sections [rule NAME] */
     struct rules *rules;
     struct environ_want want;

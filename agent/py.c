@@ -19,6 +19,7 @@
 #define QUIET_NS    (10 * NS_PER_S)
 #define TLS_TRIES   8 /* a mismatch that stays so long is none of a thread that is being made */
 #define DOUBT_PART  50
+#define GLIBC_TID   0x2d0 /* in its descriptor of a thread, x86-64 */
 #define ENVIRON_CAP ((size_t)1 << 20)
 
 struct pyproc {
@@ -364,19 +365,66 @@ static void count(struct py *y, struct pyproc *q, const struct sa_ev *ev)
     judge(y, q);
 }
 
-uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
-                   struct stackagg_py ret[static SA_MAX_PY])
+static struct pyproc *find_ok(const struct py *y, const struct proc *p)
 {
     struct pyproc *q = y && p ? find(y, p) : NULL;
+
+    return q && q->state == PYLAYOUT_OK ? q : NULL;
+}
+
+uint32_t py_frames(struct py *y, const struct proc *p, const struct sa_ev *ev,
+                   struct stackagg_py ret[static SA_MAX_PY])
+{
+    struct pyproc *q = find_ok(y, p);
     struct unwind_memory mem;
 
-    if (!q || q->state != PYLAYOUT_OK)
-        return 0;
-    count(y, q, ev);
-    if (ev->npy == 0)
+    if (!q || ev->npy == 0)
         return 0;
     mem = unwind_memory_of_process(&q->tgid);
     return pynames_get(y->names, p->serial, &q->layout, &mem, ev, ret);
+}
+
+uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
+                   struct stackagg_py ret[static SA_MAX_PY])
+{
+    struct pyproc *q = find_ok(y, p);
+
+    if (q)
+        count(y, q, ev);
+    return py_frames(y, p, ev, ret);
+}
+
+bool py_next(const struct py *y, uint32_t *pos, uint32_t *ret_tgid)
+{
+    uint64_t key, v;
+
+    while (y && map_next(&y->by_tgid, pos, &key, &v)) {
+        *ret_tgid = (uint32_t)key;
+        if (from_u64(v)->state == PYLAYOUT_OK)
+            return true;
+    }
+    return false;
+}
+
+uint32_t py_holder(const struct py *y, const struct proc *p, const struct sa_ev *ev)
+{
+    struct pyproc *q = find_ok(y, p);
+    struct unwind_memory mem;
+    uint64_t at;
+    uint32_t tid = 0;
+
+    if (!q || ev->gil != SA_G_OTHER || !ev->gil_holder)
+        return 0;
+    mem = unwind_memory_of_process(&q->tgid);
+    /* the native number stands behind the thread's; 3.10 has the thread's alone, its descriptor in
+     * glibc, which has the native number, too */
+    at = ev->gil_holder + q->layout.thread_id + 8;
+    if (q->layout.py.ver == 0x30a) {
+        if (mem.read(mem.ctx, &at, sizeof at, ev->gil_holder + q->layout.thread_id))
+            return 0;
+        at += GLIBC_TID;
+    }
+    return mem.read(mem.ctx, &tid, sizeof tid, at) ? 0 : tid;
 }
 
 bool py_any(const struct py *y)

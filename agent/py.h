@@ -63,6 +63,17 @@ int py_thread_pointer(const struct py *y, const struct proc *p, uint32_t tid, ui
 uint32_t py_sample(struct py *y, const struct proc *p, const struct sa_ev *ev,
                    struct stackagg_py ret[static SA_MAX_PY]);
 
+/* The processes that are read, one after the other; *pos 0 at first. false: no more. */
+bool py_next(const struct py *y, uint32_t *pos, uint32_t *ret_tgid);
+
+/* The thread that held the GIL when ev, a record of p, was taken: its number as p's pid namespace
+ * has it; 0: it cannot be told. Reads p's memory. */
+uint32_t py_holder(const struct py *y, const struct proc *p, const struct sa_ev *ev);
+
+/* As py_sample(), of a record that was counted already. */
+uint32_t py_frames(struct py *y, const struct proc *p, const struct sa_ev *ev,
+                   struct stackagg_py ret[static SA_MAX_PY]);
+
 /* Was there ever a process that is read? */
 bool py_any(const struct py *y);
 

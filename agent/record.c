@@ -30,6 +30,9 @@
 #define SPOOL_BYTES (UINT64_C(64) << 20)
 #define TRACKED     1024
 #define RATE_MAX    9999
+#define RECORDED                                                                                   \
+    (1U << PTYPE_CPU | 1U << PTYPE_GIL_HELD | 1U << PTYPE_OFFCPU | 1U << PTYPE_RUNQ |              \
+     1U << PTYPE_GIL_WAIT)
 
 /* A process whose clock is read beside its samples. */
 struct tracked {
@@ -361,8 +364,10 @@ static int start_bpf(struct record *r, struct err *err)
                                       .loopback = true,
                                       .capture = &cap};
 
-    cap = (struct collector_capture){
-        .watch = r->o.children ? BPF_LOAD_CHILDREN : BPF_LOAD_WATCHED, .turn = on_turn, .ctx = r};
+    cap = (struct collector_capture){.watch = r->o.children ? BPF_LOAD_CHILDREN : BPF_LOAD_WATCHED,
+                                     .turn = on_turn,
+                                     .ctx = r,
+                                     .types = r->o.types};
     if (collector_open(&r->taker.collector, &cc, err) < 0)
         return RECORD_OURS;
     if (!r->o.cmd)
@@ -418,7 +423,8 @@ static int start(struct record *r, struct err *err)
     r->ids.dir_ok = access(STATE_DIR "/boot", R_OK) == 0; /* the agent's, so that starts agree */
     if (record_file_open(&r->file, &r->o, err) < 0 || start_sender(r, err) < 0)
         return RECORD_OURS;
-    r->from = real_now(); /* before the first sample */
+    r->from = real_now();             /* before the first sample */
+    r->o.types &= bpf ? RECORDED : 0; /* without rights cpu alone */
     code = bpf ? start_bpf(r, err) : start_user(r, err);
     if (code == 0 && record_file_about(&r->file, &r->o, &r->ids,
                                        bpf ? NULL : record_user_why(r->taker.user), err) < 0)
@@ -542,7 +548,9 @@ static const struct argp_option options[] = {
     {"duration", 'd', "TIME", 0, "end after so long: 30s, 5m; a bare number is seconds", 0},
     {"rate", 'r', "HZ", 0, "samples per second of CPU time, 1 to 9999; default 999", 0},
     {NULL, 'F', "HZ", OPTION_ALIAS, NULL, 0},
-    {"types", 't', "LIST", 0, "what to record; built: cpu", 0},
+    {"types", 't', "LIST", 0,
+     "what to record, beside cpu: gil_held,offcpu,runq,gil_wait; default: all that is there", 0},
+    {"type", 0, "LIST", OPTION_ALIAS, NULL, 0},
     {"children", OPT_CHILDREN, NULL, 0, "follow children (default)", 0},
     {"no-children", OPT_NO_CHILDREN, NULL, 0, "only the process itself", 0},
     {"label", 'l', "NAME=VALUE", 0, "a label of every series; repeatable", 0},
@@ -556,14 +564,19 @@ static const struct argp_option options[] = {
     {},
 };
 
-static bool types_ok(struct str list, struct str *ret_bad)
+static bool types_read(struct str list, uint32_t *ret, struct str *ret_bad)
 {
+    *ret = 0;
     while (list.n) {
         size_t comma = str_find(list, ',');
+        ptype_id id = 1;
 
         *ret_bad = str_to(list, comma);
-        if (!str_eq(*ret_bad, STR("cpu")))
+        while (id < PTYPE_BUILTIN_END && !str_eq(*ret_bad, str_c(ptype_builtin(id)->name)))
+            id++;
+        if (id == PTYPE_BUILTIN_END || !(RECORDED >> id & 1))
             return false;
+        *ret |= 1U << id;
         list = str_from(list, comma == SIZE_MAX ? list.n : comma + 1);
     }
     return true;
@@ -641,8 +654,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->rate_given = true;
         return 0;
     case 't':
-        if (!types_ok(str_c(arg), &s))
-            argp_error(state, "type \"%.*s\" is not built yet; built: cpu", STR_ARG(s));
+        if (!types_read(str_c(arg), &o->types, &s))
+            argp_error(
+                state,
+                "type \"%.*s\" is not built yet; built: cpu, gil_held, offcpu, runq, gil_wait",
+                STR_ARG(s));
         return 0;
     case OPT_CHILDREN:
     case OPT_NO_CHILDREN:
@@ -699,7 +715,7 @@ static const struct argp argp = {
 int record_main(int argc, char **argv)
 {
     static struct record r = {
-        .o = {.rate = 999, .children = true, .name = "", .url = NULL, .done_fd = -1}};
+        .o = {.rate = 999, .children = true, .name = "", .done_fd = -1, .types = UINT32_MAX}};
     const struct conf conf = {.program = "strata-agent record",
                               .opt = agent_opts,
                               .n_opt = agent_n_opts,

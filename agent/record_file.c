@@ -62,7 +62,9 @@ static void put_about(struct buf *b, const struct record_opts *o, const struct i
     json_cstr(&j, why ? why : "bpf");
     json_key(&j, "types");
     json_array_begin(&j);
-    json_cstr(&j, "cpu");
+    for (ptype_id t = 1; t < PTYPE_BUILTIN_END; t++)
+        if (t == PTYPE_CPU || o->types >> t & 1)
+            json_cstr(&j, ptype_builtin(t)->name);
     json_array_end(&j);
     put_command(&j, o->cmd);
     json_key(&j, "pids");

@@ -29,6 +29,7 @@ struct record_opts {
     uint64_t rate;       /* Hz */
     bool rate_given;
     bool children, quiet;
+    uint32_t types; /* as in struct collector_capture */
     struct label label[RECORD_LABELS + 1];
     uint32_t n_label;
     const char *name; /* of the capture: label capture; "" none */

@@ -31,17 +31,22 @@ void restrain_init(struct restrain *r, const struct restrain_conf *c)
     r->settle = c->settle_windows ? c->settle_windows : SETTLE;
 }
 
-static void step(struct restrain *r, int by)
+static void stepped(struct restrain *r, bool back)
 {
-    r->at = (uint32_t)((int)r->at + by);
-    r->over = r->under = r->ring = 0;
+    r->over = r->under = r->ring = r->off_ring = 0;
     r->steps++;
-    if (by < 0)
+    if (back)
         r->since_back = 0;
     else if (r->since_back >= LASTED)
         r->patience = UNDER_WINDOWS;
     else if (r->patience < MOST_PATIENCE)
         r->patience *= 2;
+}
+
+static void step(struct restrain *r, int by)
+{
+    r->at = (uint32_t)((int)r->at + by);
+    stepped(r, by < 0);
 }
 
 /* What this costs at the period before, if all of it were ticks: more than it will be. */
@@ -51,17 +56,44 @@ static bool would_fit(const struct restrain *r)
            (double)r->budget_ns;
 }
 
+static void count(struct restrain *r, const struct restrain_seen *s)
+{
+    if (r->since_back < LASTED)
+        r->since_back++;
+    r->ring = s->ring_full ? r->ring + 1 : 0;
+    r->off_ring = s->off_lost ? r->off_ring + 1 : 0;
+    r->over = r->cpu_ns > r->budget_ns ? r->over + 1 : 0;
+    r->under = r->cpu_ns < r->budget_ns / 2 && !s->ring_full && !s->off_lost ? r->under + 1 : 0;
+}
+
+/* A third of the cost is enough: as much again follows each of its stacks in user space. */
+static bool look_at_off(struct restrain *r, const struct restrain_seen *s,
+                        char text[static RESTRAIN_TEXT])
+{
+    bool over = r->over >= OVER_WINDOWS && s->off_ns * 3 >= s->cpu_ns;
+    bool less = (over || r->off_ring >= OVER_WINDOWS) && r->off_level < RESTRAIN_OFF;
+    bool more = r->under >= r->patience && r->at == 0 && r->off_level > 0;
+
+    if (!less && !more)
+        return false;
+    r->off_level += less ? 1U : -1U;
+    stepped(r, more);
+    (void)snprintf(text, RESTRAIN_TEXT,
+                   "source=offcpu cause=%s off_ns_per_s=%" PRIu64 " cpu_ns_per_s=%" PRIu64
+                   " off_lost=%" PRIu64 " level=%u",
+                   more   ? "recovered"
+                   : over ? "cpu"
+                          : "ring_full",
+                   s->off_ns, r->cpu_ns, s->off_lost, r->off_level);
+    return true;
+}
+
 static bool look_at_rate(struct restrain *r, const struct restrain_seen *s,
                          char text[static RESTRAIN_TEXT])
 {
     uint64_t from = restrain_period(r);
     const char *cause;
 
-    if (r->since_back < LASTED)
-        r->since_back++;
-    r->ring = s->ring_full ? r->ring + 1 : 0;
-    r->over = r->cpu_ns > r->budget_ns ? r->over + 1 : 0;
-    r->under = r->cpu_ns < r->budget_ns / 2 && !s->ring_full ? r->under + 1 : 0;
     if ((r->over >= OVER_WINDOWS || r->ring >= OVER_WINDOWS) && r->at + 1 < r->n_period) {
         cause = r->over >= OVER_WINDOWS ? "cpu" : "ring_full";
         step(r, 1);
@@ -116,5 +148,6 @@ bool restrain_look(struct restrain *r, const struct restrain_seen *s,
         r->settle--;
         return false;
     }
-    return look_at_rate(r, s, text) || look_at_memory(r, s, text);
+    count(r, s);
+    return look_at_off(r, s, text) || look_at_rate(r, s, text) || look_at_memory(r, s, text);
 }

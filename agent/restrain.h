@@ -9,11 +9,14 @@
  * ticks should have: that of the settings, or one of 99, 49, 19 Hz below it. Two windows above the
  * budget, or two in a row whose ring refused records: one step down. Six windows below half of it,
  * where the faster rate would still fit: one step back; twice as many each time that a step back
- * did not last a minute. Memory goes the same way in levels.
+ * did not last a minute. Where context switches cost a third of it or more, and where their ring
+ * refuses records, they give way first, and come back last: four steps halve the stacks of time off
+ * the CPU, further ones double the shortest interval. Memory goes the same way in levels.
  * Pure; owner only.
  */
 enum {
     RESTRAIN_STEPS = 4,
+    RESTRAIN_OFF = 10,
     RESTRAIN_TEXT = 160
 };
 
@@ -26,10 +29,11 @@ struct restrain_conf {
 };
 
 struct restrain_seen {
-    int64_t window_ns;  /* passed since the last look */
-    uint64_t cpu_ns;    /* process and BPF, in it */
-    uint64_t ring_full; /* records refused in it */
-    uint64_t memory;    /* bytes, now */
+    int64_t window_ns;         /* passed since the last look */
+    uint64_t cpu_ns;           /* process and BPF, in it */
+    uint64_t ring_full;        /* records refused in it */
+    uint64_t off_ns, off_lost; /* of cpu_ns, the programs of context switches; refused of theirs */
+    uint64_t memory;           /* bytes, now */
 };
 
 enum restrain_memory {
@@ -43,7 +47,8 @@ struct restrain {
     struct restrain_conf conf;
     uint64_t period[RESTRAIN_STEPS];
     uint32_t n_period, at;
-    uint32_t settle, over, under, ring, memory_over, memory_under;
+    uint32_t off_level; /* steps taken with time off the CPU, up to RESTRAIN_OFF */
+    uint32_t settle, over, under, ring, off_ring, memory_over, memory_under;
     uint32_t patience, since_back; /* windows */
     enum restrain_memory memory;
     uint64_t budget_ns; /* a second */

@@ -49,8 +49,7 @@ static size_t ev_size(const struct sa_ev *ev)
     return sizeof *ev + 8 * ((size_t)ev->nk + ev->nu);
 }
 
-/* Tables that this stack touched are in use; one that it stopped for is wanted. */
-static void touch_tables(struct source_cpu *s, const struct sa_ev *ev)
+void source_cpu_touch(struct source_cpu *s, const struct sa_ev *ev)
 {
     uint32_t last = 0;
 
@@ -84,7 +83,7 @@ static void give(struct source_cpu *s, const struct sa_ev *ev)
     }
     s->got[ev->cpu] += ev->weight_ns;
     s->stop[ev->stop & 15]++;
-    touch_tables(s, ev);
+    source_cpu_touch(s, ev);
 }
 
 static bool counted(const struct source_cpu *s, const struct sa_ev *ev)
@@ -249,6 +248,11 @@ bool source_cpu_watches(const struct source_cpu *s, uint32_t tgid)
 uint64_t source_cpu_watch_full(const struct source_cpu *s)
 {
     return bpf_load_watch_full(s->bpf);
+}
+
+const struct bpf_load *source_cpu_bpf(const struct source_cpu *s)
+{
+    return s->bpf;
 }
 
 struct tables *source_cpu_tables(struct source_cpu *s)

@@ -53,6 +53,13 @@ void source_cpu_account(struct source_cpu *s, real_ns t1, struct source_account 
 /* From the next tick on. Call directly after an account: a window has one period. */
 [[nodiscard]] int source_cpu_set_period(struct source_cpu *s, uint64_t period_ns, struct err *err);
 
+/* Of a record that another source took: unwind tables that its stack touched are in use, one that
+ * it stopped for is wanted. */
+void source_cpu_touch(struct source_cpu *s, const struct sa_ev *ev);
+
+/* For programs beside those of ticks. Borrowed. */
+const struct bpf_load *source_cpu_bpf(const struct source_cpu *s);
+
 /* As bpf_load_watch(), bpf_load_watches(), bpf_load_watch_full(). */
 [[nodiscard]] int source_cpu_watch(struct source_cpu *s, uint32_t tgid, bool on, struct err *err);
 bool source_cpu_watches(const struct source_cpu *s, uint32_t tgid);

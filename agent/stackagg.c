@@ -15,7 +15,7 @@
 
 struct stackagg {
     struct stackagg_window *w;
-    uint32_t room_who, room_row, room_word, room_py;
+    uint32_t room_who, room_row, room_word, room_py, room_holder;
     bool own_times;
     struct map by_hash;     /* -> row + 1, chained by same_hash */
     struct map by_serial;   /* mix of serial and facts -> who */
@@ -58,6 +58,7 @@ struct stackagg_window *stackagg_window_free(struct stackagg_window *w)
     free(w->word);
     free(w->step);
     free(w->py);
+    free(w->holder);
     free(w);
     return NULL;
 }
@@ -174,6 +175,7 @@ static uint64_t row_hash(const struct stackagg_row *r, const uint64_t *words)
 
     h ^=
         hash_mix((uint64_t)r->tid << 32 ^ r->who ^ (uint64_t)r->stop << 56 ^ (uint64_t)r->nk << 20);
+    h ^= hash_mix((uint64_t)r->off << 32 | r->holder);
     return h ^ hash_seed(r->comm, sizeof r->comm, (uint64_t)r->t.v);
 }
 
@@ -186,8 +188,8 @@ static bool row_equal(const struct stackagg *a, const struct stackagg_row *x,
                       const struct stackagg_row *y, const uint64_t *y_words)
 {
     return x->hash == y->hash && x->t.v == y->t.v && x->who == y->who && x->tid == y->tid &&
-           x->stop == y->stop && x->nk == y->nk && x->nu == y->nu &&
-           memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
+           x->stop == y->stop && x->nk == y->nk && x->nu == y->nu && x->off == y->off &&
+           x->holder == y->holder && memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
            same_words(a->w->word + x->word, y_words, (uint32_t)x->nk + x->nu);
 }
 
@@ -218,6 +220,8 @@ static bool put(struct stackagg *a, struct stackagg_row *r, const uint64_t *word
             w->row[i].weight += r->weight;
             w->row[i].gil_count += r->gil_count;
             w->row[i].gil_weight += r->gil_weight;
+            w->row[i].runq_count += r->runq_count;
+            w->row[i].runq_weight += r->runq_weight;
             return true;
         }
     }
@@ -338,12 +342,41 @@ static void add_gil(struct stackagg *a, const struct sa_ev *ev, struct stackagg_
     r->gil_weight = r->weight;
 }
 
+/* The record's stack and the row's place; true: code in anonymous memory is on it. */
+static bool add_row(struct stackagg *a, struct stackagg_row *r, const struct sa_ev *ev,
+                    const struct proc *p)
+{
+    uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
+    bool anon = false;
+
+    if (a->since.v && !a->own_times)
+        r->t = a->since;
+    a->since.v = 0;
+    memcpy(r->comm, ev->comm, strnlen(ev->comm, sizeof r->comm));
+    if ((uint32_t)r->nk + r->nu > sizeof words / sizeof *words) {
+        a->py = (struct stackagg_pys){};
+        put_without_stack(a, r);
+        return false;
+    }
+    if (r->nk || r->nu)
+        r->nu = (uint16_t)settle(a, ev, p, words);
+    a->py = (struct stackagg_pys){};
+    for (uint32_t i = r->nk; i < (uint32_t)r->nk + r->nu; i++)
+        anon |= stackagg_anonymous(words[i]);
+    if (!put(a, r, words, STACKAGG_ROWS))
+        put_without_stack(a, r);
+    return anon;
+}
+
+static real_ns row_time(const struct stackagg *a, real_ns t)
+{
+    return (real_ns){a->own_times ? t.v : t.v - t.v % NS_PER_S};
+}
+
 bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16])
 {
-    uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
-    uint32_t n = (uint32_t)ev->nk + ev->nu;
-    struct stackagg_row r = {.t = {a->own_times ? t.v : t.v - t.v % NS_PER_S},
+    struct stackagg_row r = {.t = row_time(a, t),
                              .who = who_of(a, ev, p, host),
                              .tid = ev->tid,
                              .nk = ev->nk,
@@ -351,24 +384,47 @@ bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const s
                              .stop = ev->stop < SA_S_N ? ev->stop : (uint8_t)SA_S_INVALID,
                              .count = 1,
                              .weight = (int64_t)ev->weight_ns};
-    bool anon = false;
 
-    if (a->since.v && !a->own_times)
-        r.t = a->since;
-    a->since.v = 0;
     add_gil(a, ev, &r);
-    memcpy(r.comm, ev->comm, strnlen(ev->comm, sizeof r.comm));
-    if (n > sizeof words / sizeof *words) {
-        put_without_stack(a, &r);
-        return false;
+    return add_row(a, &r, ev, p);
+}
+
+/* Few of a window, one or two for each process. */
+static uint32_t holder_of(struct stackagg *a, struct str name)
+{
+    struct stackagg_window *w = a->w;
+
+    if (!name.n)
+        return 0;
+    for (uint32_t i = 0; i < w->n_holder; i++)
+        if (str_eq(w->holder[i], name))
+            return i + 1;
+    if (w->n_holder == a->room_holder) {
+        a->room_holder = a->room_holder ? 2 * a->room_holder : 16;
+        w->holder = xrealloc(w->holder, a->room_holder * sizeof *w->holder);
     }
-    r.nu = (uint16_t)settle(a, ev, p, words);
-    a->py = (struct stackagg_pys){};
-    for (uint32_t i = r.nk; i < (uint32_t)r.nk + r.nu; i++)
-        anon |= stackagg_anonymous(words[i]);
-    if (!put(a, &r, words, STACKAGG_ROWS))
-        put_without_stack(a, &r);
-    return anon;
+    w->holder[w->n_holder++] = arena_str(&w->texts, name);
+    return w->n_holder;
+}
+
+void stackagg_add_off(struct stackagg *a, const struct stackagg_off *o, const struct proc *p,
+                      const uint8_t host[static 16])
+{
+    bool stack = o->stop < STACKAGG_TABLE_FULL;
+    struct stackagg_row r = {.t = row_time(a, o->t),
+                             .who = who_of(a, o->ev, p, host),
+                             .tid = o->ev->tid,
+                             .nk = stack ? o->ev->nk : 0,
+                             .nu = stack ? o->ev->nu : 0,
+                             .stop = o->stop,
+                             .off = true,
+                             .count = o->blocked ? o->n : 0,
+                             .weight = o->blocked,
+                             .runq_count = o->queued ? o->n : 0,
+                             .runq_weight = o->queued,
+                             .holder = holder_of(a, o->holder)};
+
+    (void)add_row(a, &r, o->ev, p);
 }
 
 void stackagg_add_step(struct stackagg *a, const struct stackagg_step *s, const struct proc *p)
@@ -401,7 +457,7 @@ struct stackagg_window *stackagg_take(struct stackagg *a, const struct source_ac
             w->row[i].t = c.t0;
     }
     a->w = window_new();
-    a->room_who = a->room_row = a->room_word = a->room_py = 0;
+    a->room_who = a->room_row = a->room_word = a->room_py = a->room_holder = 0;
     map_clear(&a->by_py);
     map_clear(&a->by_hash);
     map_clear(&a->by_serial);
@@ -423,6 +479,6 @@ int64_t stackagg_weight(const struct stackagg_window *w)
     int64_t sum = 0;
 
     for (uint32_t i = 0; i < w->n_row; i++)
-        sum += w->row[i].weight;
+        sum += w->row[i].off ? 0 : w->row[i].weight;
     return sum;
 }

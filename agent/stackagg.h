@@ -49,7 +49,12 @@ struct stackagg_pys {
 
 /* Ends of stacks beyond enum sa_stop. */
 enum {
-    STACKAGG_TABLE_FULL = SA_S_N
+    STACKAGG_TABLE_FULL = SA_S_N,
+    STACKAGG_SHORT, /* time off the CPU: enum sa_left */
+    STACKAGG_THROTTLED,
+    STACKAGG_NOT_RUN,
+    STACKAGG_RING,
+    STACKAGG_STOPS,
 };
 
 /* A process as it was when the sample was added: an exec in the window makes a second one. */
@@ -75,8 +80,34 @@ struct stackagg_row {
     int64_t weight;
     uint64_t gil_count; /* of them: while its thread held Python's GIL */
     int64_t gil_weight;
-    uint64_t hash; /* private, as the next */
+    /* Of time off the CPU weight is what was blocked, and this is what waited for a CPU. */
+    bool off;
+    uint64_t runq_count;
+    int64_t runq_weight;
+    uint32_t holder; /* of the GIL, which it may have waited for: index in the window's + 1; 0 */
+    uint64_t hash;   /* private, as the next */
     uint32_t same_hash;
+};
+
+/* Part of an interval off the CPU (source_offcpu.h). */
+struct stackagg_off {
+    const struct sa_ev *ev; /* who, and with stop below STACKAGG_TABLE_FULL the stack */
+    real_ns t;
+    uint8_t stop;
+    uint64_t n;
+    int64_t blocked, queued;
+    struct str holder; /* of the GIL, which the thread had not got: a frame for people; "" */
+};
+
+/* What is said of one window's time off the CPU; times are in its rows. */
+struct stackagg_off_account {
+    bool on;                           /* it was profiled, in the whole window */
+    bool scoped;                       /* of some processes, not of all */
+    bool python;                       /* there are Pythons whose lock is known */
+    uint32_t types;                    /* 1 << PTYPE_OFFCPU, _RUNQ, _GIL_WAIT: what is asked for */
+    uint64_t lost;                     /* intervals that the ring refused, */
+    int64_t lost_blocked, lost_queued; /* and their time */
+    uint64_t bpf_ns;
 };
 
 /* A finished step of a process (source_step.c). */
@@ -104,6 +135,9 @@ struct stackagg_window {
         uint64_t known, unreadable; /* ticks of threads with a GIL: could it be asked? */
         int64_t unreadable_weight;
     } gil;
+    struct stackagg_off_account off; /* by whoever takes the window */
+    struct str *holder;              /* of the GIL */
+    uint32_t n_holder;
     uint64_t table_full; /* samples without their stack, for want of room */
     struct arena texts;
 };
@@ -128,6 +162,10 @@ void stackagg_python(struct stackagg *a, struct stackagg_pys py);
 bool stackagg_add(struct stackagg *a, const struct sa_ev *ev, real_ns t, const struct proc *p,
                   const uint8_t host[static 16]);
 
+/* As stackagg_add(), of time off the CPU. Its Python frames: as said to stackagg_python(). */
+void stackagg_add_off(struct stackagg *a, const struct stackagg_off *o, const struct proc *p,
+                      const uint8_t host[static 16]);
+
 /* A step of p; texts and labels are copied, who is set here. */
 void stackagg_add_step(struct stackagg *a, const struct stackagg_step *s, const struct proc *p);
 
@@ -140,5 +178,5 @@ struct stackagg_window *stackagg_window_free(struct stackagg_window *w); /* retu
 uint32_t stackagg_rows(const struct stackagg *a);
 uint32_t stackagg_words(const struct stackagg *a);
 
-/* The sum of all rows' weights. */
+/* The sum of the weights of all rows of CPU time. */
 int64_t stackagg_weight(const struct stackagg_window *w);

@@ -367,7 +367,8 @@ void tables_unpublish(struct tables *t, uint32_t tgid)
 int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *err)
 {
     struct published *pub = find_pub(t, tgid);
-    uint32_t flags = excluded ? SA_P_EXCLUDED : 0;
+    uint32_t flags = (pub ? pub->flags & ~(uint32_t)SA_P_EXCLUDED : 0) |
+                     (excluded ? (uint32_t)SA_P_EXCLUDED : 0);
 
     if (!pub) {
         pub = xcalloc(1, sizeof *pub);
@@ -377,6 +378,16 @@ int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *e
         return 0;
     }
     pub->flags = flags;
+    return swap_in(t, pub, err);
+}
+
+int tables_switches(struct tables *t, uint32_t tgid, bool on, struct err *err)
+{
+    struct published *pub = find_pub(t, tgid);
+
+    if (!pub || on == ((pub->flags & SA_P_SWITCHES) != 0))
+        return 0;
+    pub->flags ^= SA_P_SWITCHES;
     return swap_in(t, pub, err);
 }
 

@@ -65,6 +65,10 @@ void tables_unpublish(struct tables *t, uint32_t tgid);
  * unpublished. */
 [[nodiscard]] int tables_exclude(struct tables *t, uint32_t tgid, bool excluded, struct err *err);
 
+/* Its time off the CPU is profiled (or no longer), if it is published; kept until it is
+ * unpublished. errors: as tables_publish() */
+[[nodiscard]] int tables_switches(struct tables *t, uint32_t tgid, bool on, struct err *err);
+
 /* Where its Python frames are (ver 0: none), of a process that is published; kept until it is
  * unpublished. errors: as tables_publish() */
 [[nodiscard]] int tables_python(struct tables *t, uint32_t tgid, const struct sa_py *py,

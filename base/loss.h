@@ -38,7 +38,11 @@
     X(RECURSION,         KEPT, "recursion",         "a probe inside a probe")                      \
     X(DAMAGED,           KEPT, "damaged",           "dictionary entry that cannot be read")        \
     X(KERNEL_HIDDEN,     LOST, "kernel_hidden",     "CPU time in kernel mode, hidden from users")   \
-    X(GIL_UNREADABLE,    LOST, "gil_unreadable",    "Python's lock could not be read at that tick")
+    X(GIL_UNREADABLE,    LOST, "gil_unreadable",    "Python's lock could not be read at that tick") \
+    X(SHORT,             KEPT, "short",             "off the CPU for less than min_block")         \
+    X(THROTTLED,         KEPT, "throttled",         "no stack: more switches than stacks_per_s")   \
+    X(NOT_RUN,           KEPT, "not_run",           "a new thread that has not run yet")           \
+    X(RING_REFUSED,      KEPT, "ring_refused",      "a stack refused by a full ring")
 // clang-format on
 
 enum loss_reason {

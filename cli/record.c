@@ -35,7 +35,11 @@ static const struct argp_option options[] = {
      1},
     {"rate", 'r', "HZ", 0, "samples per second of CPU time, 1 to 9999; default 999", 1},
     {NULL, 'F', "HZ", OPTION_ALIAS, NULL, 1},
-    {"types", 't', "LIST", 0, "profile types, by commas; built so far: cpu, the default", 1},
+    {"types", 't', "LIST", 0,
+     "profile types beside cpu, by commas: gil_held, offcpu, runq, gil_wait; default: all that are "
+     "there",
+     1},
+    {"type", 0, "LIST", OPTION_ALIAS, NULL, 1},
     {"no-children", OPT_NO_CHILDREN, NULL, 0, "leave out what is forked", 1},
     {"children", OPT_CHILDREN, NULL, 0, "follow it, the default", 1},
     {"no-native", OPT_NO_NATIVE, NULL, 0,

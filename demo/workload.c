@@ -4,6 +4,7 @@
  *
  *   photos     60 / 30 / 10 % of CPU time in three functions; photos.c
  *   burn       so many seconds of CPU time; burn.c
+ *   blocked    threads that wait for known times; blocked.c
  *   steps      marks steps and says when; steps.c
  *   syscalls N read(2) of a device in a loop, for N ms of CPU time
  *   children N MS  N programs one after the other, each of MS ms of CPU time and no longer
@@ -144,7 +145,8 @@ static bool redirect(unsigned fd)
 
 static int usage(void)
 {
-    (void)fputs("usage: strata-workload [-o FD] photos|burn|steps|syscalls|children ARGUMENT...\n"
+    (void)fputs("usage: strata-workload [-o FD] photos|burn|blocked|steps|syscalls|children "
+                "ARGUMENT...\n"
                 "Controlled programs of `strata validate`.\n",
                 stderr);
     return 2;
@@ -155,11 +157,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int, char **);
-    } works[] = {{"photos", photos_main},
-                 {"burn", burn_main},
-                 {"steps", steps_main},
-                 {"syscalls", syscalls_main},
-                 {"children", children_main}};
+    } works[] = {{"photos", photos_main}, {"burn", burn_main},         {"blocked", blocked_main},
+                 {"steps", steps_main},   {"syscalls", syscalls_main}, {"children", children_main}};
     unsigned fd;
 
     if (argc > 2 && strcmp(argv[1], "-o") == 0) {

@@ -8,6 +8,7 @@
  */
 int photos_main(int argc, char **argv);
 int burn_main(int argc, char **argv);
+int blocked_main(int argc, char **argv);
 int steps_main(int argc, char **argv);
 int syscalls_main(int argc, char **argv); /* workload.c */
 int children_main(int argc, char **argv); /* workload.c */

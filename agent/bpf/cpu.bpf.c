@@ -127,3 +127,19 @@ int on_tick(struct bpf_perf_event_data *ctx)
 	seq_inc(a);
 	return tgid && tgid == sa_pass_tgid;
 }
+
+/* Children that found no room in watch: their time is not seen. */
+volatile u64 sa_watch_full = 0;
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	u32 from = parent->tgid, to = child->tgid;
+	u8 one = 1;
+
+	if (from == to || sa_watch != 2 || !bpf_map_lookup_elem(&watch, &from))
+		return 0;
+	if (bpf_map_update_elem(&watch, &to, &one, BPF_ANY))
+		__sync_fetch_and_add(&sa_watch_full, 1);
+	return 0;
+}

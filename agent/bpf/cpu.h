@@ -91,6 +91,7 @@ struct sa_proc {
 
 enum sa_proc_flag {
 	SA_P_EXCLUDED = 1, /* filtered_ns, no record */
+	SA_P_SWITCHES = 2, /* its time off the CPU is profiled (switch.bpf.c) */
 };
 
 /* Why the walk ended. Wire names are in base/loss.h; END and KTHREAD are complete. */

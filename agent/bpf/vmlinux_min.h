@@ -28,8 +28,9 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 struct task_struct {
-	unsigned int flags;
+	unsigned int __state, flags;
 	int pid, tgid;
+	char comm[16];
 	struct mm_struct *mm;
 	struct thread_struct thread;
 };
@@ -38,6 +39,17 @@ struct bpf_perf_event_data {
 	__u64 sample_period, addr;
 };
 #pragma clang attribute pop
+
+/* What an iterator's program gets; not moved by CO-RE: the verifier knows it by its offsets. */
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	u64 session_id, seq_num;
+};
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
 
 #define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * One capture watches some processes: their tgids are keys of watch. What another process does
- * counts as idle time: the CPU did not run what is watched. Children join at the fork itself,
- * before they run, so none of their time is missed.
+ * counts as idle time: the CPU did not run what is watched. Children join at the fork itself
+ * (cpu.bpf.c), before they run, so none of their time is missed.
  */
 #pragma once
 #include "agent/bpf/unwind.bpf.h"
 
 /* 0: every process. 1: those of watch. 2: and what they fork. */
 const volatile u32 sa_watch = 0;
-
-/* Children that found no room in watch: their time is not seen. */
-volatile u64 sa_watch_full = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -24,17 +21,4 @@ struct {
 static __always_inline bool watched(u32 tgid)
 {
 	return tgid && (!sa_watch || bpf_map_lookup_elem(&watch, &tgid));
-}
-
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
-{
-	u32 from = parent->tgid, to = child->tgid;
-	u8 one = 1;
-
-	if (from == to || sa_watch != 2 || !bpf_map_lookup_elem(&watch, &from))
-		return 0;
-	if (bpf_map_update_elem(&watch, &to, &one, BPF_ANY))
-		__sync_fetch_and_add(&sa_watch_full, 1);
-	return 0;
 }

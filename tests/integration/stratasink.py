@@ -142,9 +142,11 @@ class Batch:
             node = self.parent[i]
         return out[::-1]
 
-    def rows(self):
-        """Of all cpu streams: dicts."""
-        for s in self.streams:
+    def rows(self, kind=CPU):
+        """Of all streams of a profile type: dicts."""
+        for s in self.streams if kind == CPU else self.other_streams:
+            if s.one(1) != kind:
+                continue
             t0, period = signed(s.one(7)), signed(s.one(14))
             t, at = [], t0
             for d in s.column(20):
@@ -190,6 +192,22 @@ class Batch:
             if self.str[m.one(1)] == name:
                 out[m.one(4)] = [zigzag(v) for v in m.column(9)]
         return out
+
+
+def read_capture(path):
+    """The batches of a capture file, and what its last record says (None: it has none)."""
+    with open(path, "rb") as f:
+        data = f.read()
+    at, batches, end = 16, [], None
+    while at < len(data):
+        kind, size = struct.unpack_from("<II", data, at)
+        body = data[at + 16:at + 16 + size]
+        at += 16 + size
+        if kind == 2:
+            batches.append(Batch(inflate(body)))
+        elif kind == 3:
+            end = json.loads(body)
+    return batches, end
 
 
 def put_varint(value):

@@ -439,6 +439,107 @@ static void idle(void **state)
     stackagg_window_free(w[0]);
 }
 
+static void add_off(const struct proc *p, uint32_t tid, uint8_t stop, int64_t blocked,
+                    int64_t queued, struct str holder)
+{
+    struct sa_ev *e = calloc(1, sizeof *e + 2 * sizeof *e->w);
+    struct stackagg_off o = {.ev = e,
+                             .t = {T0 + 5},
+                             .stop = stop,
+                             .n = 1,
+                             .blocked = blocked,
+                             .queued = queued,
+                             .holder = holder};
+
+    assert_non_null(e);
+    *e = (struct sa_ev){.kind = 2, .tgid = p->tgid, .tid = tid, .nu = 2, .comm = "w"};
+    e->w[0] = SA_W_RAW | 0x1000;
+    e->w[1] = SA_W_RAW | 0x2000;
+    stackagg_add_off(fold, &o, p, host);
+    free(e);
+}
+
+static const struct batch_stream *stream_of(ptype_id type, uint32_t target)
+{
+    for (uint32_t i = 0; i < decoded.n_stream; i++)
+        if (decoded.stream[i].type == type && decoded.stream[i].target == target)
+            return &decoded.stream[i];
+    return NULL;
+}
+
+static int64_t sum_of(const struct batch_stream *st)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < st->rows.n; i++)
+        sum += st->rows.value[i];
+    return sum;
+}
+
+/* Blocked and queued are types of their own, never CPU time; what the ring refused is told. */
+static void off_cpu(void **state)
+{
+    struct stackagg_window *w[1];
+    const struct batch_stream *off, *runq;
+
+    (void)state;
+    add(&app, SA_S_END, NULL, 0, 0, T0 + 1);
+    add_off(&app, 7, SA_S_END, 300, 20, STR(""));
+    add_off(&app, 7, SA_S_END, 100, 0, STR("")); /* the same stack: one row */
+    add_off(&app, 8, STACKAGG_THROTTLED, 0, 50, STR(""));
+    w[0] = window(0, 10);
+    assert_int_equal(stackagg_weight(w[0]), P);
+    w[0]->off = (struct stackagg_off_account){
+        .on = true, .types = UINT32_MAX, .lost = 3, .lost_blocked = 1000, .lost_queued = 10};
+    make(&(struct batchmake_job){.window = w, .n_window = 1}, 1);
+    assert_int_equal(decoded.n_stream, 3); /* no Python: no gil_wait */
+    off = stream_of(PTYPE_OFFCPU, 0);
+    runq = stream_of(PTYPE_RUNQ, 0);
+    assert_non_null(off);
+    assert_non_null(runq);
+    assert_int_equal(off->rows.n, 1);
+    assert_int_equal(off->rows.count[0], 2);
+    assert_int_equal(sum_of(off), 400);
+    assert_int_equal(off->received, 2);
+    assert_int_equal(off->expected, 5);
+    assert_int_equal(off->basis, BASIS_EVERY);
+    assert_int_equal(off->lost[0].weight, 1000);
+    assert_int_equal(sum_of(runq), 70);
+    assert_int_equal(runq->received, 2);
+    assert_int_equal(runq->lost[0].weight, 10);
+    assert_true(str_eq(frame_name(runq->rows.node[1]), STR("[no stack: throttled]")));
+    assert_int_equal(stream_of(PTYPE_CPU, 0)->rows.n, 1);
+    stackagg_window_free(w[0]);
+}
+
+/* Of some processes alone: a stream for each, so that the others are not covered. */
+static void off_cpu_of_some(void **state)
+{
+    struct stackagg_window *w[1];
+    int64_t sum = 0;
+
+    (void)state;
+    add_off(&app, 7, SA_S_END, 300, 0, STR(""));
+    add_off(&twin, 9, SA_S_END, 40, 0, STR(""));
+    add_off(&app, 8, SA_S_END, 5, 0, STR(""));
+    w[0] = window(0, 10);
+    w[0]->off = (struct stackagg_off_account){
+        .on = true, .scoped = true, .types = 1U << PTYPE_OFFCPU, .lost = 1, .lost_blocked = 9};
+    make(&(struct batchmake_job){.window = w, .n_window = 1}, 1);
+    assert_int_equal(decoded.n_stream, 4); /* cpu, two, and what was lost of whoever */
+    for (uint32_t t = 1; t < decoded.n_target; t++) {
+        const struct batch_stream *st = stream_of(PTYPE_OFFCPU, t);
+
+        assert_non_null(st);
+        assert_int_equal(st->n_lost, 0);
+        sum += sum_of(st);
+    }
+    assert_int_equal(sum, 345);
+    assert_int_equal(stream_of(PTYPE_OFFCPU, 0)->lost[0].weight, 9);
+    assert_int_equal(stream_of(PTYPE_OFFCPU, 0)->rows.n, 0);
+    stackagg_window_free(w[0]);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -449,7 +550,9 @@ int main(void)
                                        T(idle),
                                        T(labels_and_targets),
                                        T(identity_and_period),
-                                       T(user_source)};
+                                       T(user_source),
+                                       T(off_cpu),
+                                       T(off_cpu_of_some)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

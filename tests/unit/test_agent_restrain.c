@@ -151,10 +151,54 @@ static void memory(void **state)
     assert_int_equal(r.memory, RESTRAIN_MEMORY_OK);
 }
 
+static bool off_window(struct restrain *r, uint64_t off_ns, uint64_t lost, char *text)
+{
+    const struct restrain_seen s = {.window_ns = NS_PER_S,
+                                    .cpu_ns = 2 * off_ns + 5 * MS,
+                                    .off_ns = off_ns,
+                                    .off_lost = lost,
+                                    .memory = 1 << 20};
+
+    return restrain_look(r, &s, text);
+}
+
+/* What context switches cost is taken back there, and the rate of ticks stays. */
+static void switches_give_way_first(void **state)
+{
+    struct restrain r = settled(10101010, 8);
+    uint64_t cost = 160 * MS;
+    char text[RESTRAIN_TEXT];
+    int windows = 0;
+
+    (void)state;
+    while (windows < 40 && r.off_level < 4) {
+        if (off_window(&r, cost >> r.off_level, 0, text))
+            assert_ptr_equal(strstr(text, "source=offcpu cause=cpu "), text);
+        windows++;
+    }
+    assert_int_equal(r.off_level, 4); /* 2 x 10 + 5 ms are below 40 */
+    assert_int_equal(windows, 8);
+    assert_int_equal(restrain_period(&r), 10101010);
+    for (int i = 0; i < 50; i++) /* 25 ms are not below half of it */
+        assert_false(off_window(&r, cost >> 4, 0, text));
+    for (int i = 0; i < 2; i++)
+        (void)off_window(&r, 0, 1, text);
+    assert_int_equal(r.off_level, 5);
+    assert_non_null(strstr(text, "cause=ring_full"));
+    for (int i = 0; i < 1000 && r.off_level; i++)
+        (void)off_window(&r, 0, 0, text);
+    assert_int_equal(r.off_level, 0);
+    assert_non_null(strstr(text, "cause=recovered"));
+    for (int i = 0; i < 40; i++) /* further than to the end it does not go */
+        (void)off_window(&r, NS_PER_S, 1, text);
+    assert_int_equal(r.off_level, RESTRAIN_OFF);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(budget),
                                        cmocka_unit_test(lowers_and_recovers),
+                                       cmocka_unit_test(switches_give_way_first),
                                        cmocka_unit_test(does_not_flutter),
                                        cmocka_unit_test(faster_rates),
                                        cmocka_unit_test(ring),

@@ -26,4 +26,8 @@ export const LOSS = {
   damaged: 'dictionary entry that cannot be read',
   kernel_hidden: 'CPU time in kernel mode, hidden from users',
   gil_unreadable: "Python's lock could not be read at that tick",
+  short: 'off the CPU for less than min_block',
+  throttled: 'no stack: more switches than stacks_per_s',
+  not_run: 'a new thread that has not run yet',
+  ring_refused: 'a stack refused by a full ring',
 };

@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Time off the CPU, held against the kernel's own counters. Needs root and BPF, else 77.
+
+Programs say of each of their threads how long it lived, ran and waited for a CPU by the kernel's
+count (demo/blocked.c); what is left was blocked. A capture of them must say the same of every
+thread, whatever else the machine does: the known figures are of that very run.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "integration"))
+import agent_lib
+import stratasink
+
+AGENT, WORKLOAD = os.environ.get("STRATA_AGENT", ""), os.environ.get("STRATA_WORKLOAD", "")
+CPU, OFFCPU, RUNQ, GIL_HELD, GIL_WAIT = 1, 2, 3, 4, 5
+MS = 1_000_000
+SECONDS = float(os.environ.get("STRATA_SECONDS", "2"))
+RATE = 499
+# where each of them waits
+WAITS = {"sleep": "nap", "futex": "wait_futex", "pipe": "read_pipe", "disk": "write_disk",
+         "epoll": "wait_epoll", "lock-a": "fight", "lock-b": "fight"}
+
+
+class Capture:
+    """One capture of a command; rows by type: (tid, thread, t, value, count, stack)."""
+
+    def __init__(self, *command, types=None):
+        with tempfile.TemporaryDirectory() as d:
+            file = os.path.join(d, "a.strata")
+            more = ["-t", types] if types else []
+            r = subprocess.run([AGENT, "record", "-q", "-r", str(RATE), "--capture", file, *more,
+                                "--", *command], capture_output=True, text=True, timeout=200,
+                               stdin=subprocess.DEVNULL)
+            if r.returncode == 125 and "can sample" in r.stderr:
+                print("skip: no BPF here\n" + r.stderr)
+                sys.exit(agent_lib.SKIP)
+            if r.returncode:
+                raise AssertionError(f"{r.returncode}: {r.stderr}")
+            self.out = r.stdout
+            self.batches, _ = stratasink.read_capture(file)
+        self.types = {s.one(1) for b in self.batches for s in b.streams + b.other_streams}
+
+    def rows(self, kind, thread=None):
+        for b in self.batches:
+            for r in b.rows(kind):
+                if thread is None or r["thread"] == thread:
+                    yield {**r, "stack": b.stack(r["node"])}
+
+    def sum(self, kind, thread=None):
+        return sum(r["value"] for r in self.rows(kind, thread))
+
+    def lost(self, kind):
+        return sum(max(v - 1, 0) for b in self.batches for s in b.streams + b.other_streams
+                   if s.one(1) == kind for v in s.column(stratasink.LOSS_WEIGHT))
+
+
+def said(text):
+    """{thread: {what: ns}} of NAME.WHAT=N."""
+    out = {}
+    for name, what, n in re.findall(r"([\w-]+)\.(\w+)=(-?\d+)", text):
+        out.setdefault(name, {})[what] = int(n)
+    return out
+
+
+class Offcpu(unittest.TestCase):
+    def test_known_waits(self):
+        c = Capture(WORKLOAD, "blocked", str(int(SECONDS * 1000)))
+        known = said(c.out)
+        self.assertEqual(set(known), set(WAITS))
+        lost = c.lost(OFFCPU) + c.lost(RUNQ)
+        for name, k in known.items():
+            if k["queued"] < 0:
+                self.skipTest("this kernel does not count how long threads wait for a CPU")
+            off, runq, cpu = (c.sum(t, name) for t in (OFFCPU, RUNQ, CPU))
+            rows = list(c.rows(OFFCPU, name))
+            where = sum(r["value"] for r in rows if WAITS[name] in r["stack"])
+            none = sum(r["value"] for r in rows if r["stack"][0].startswith("[no stack"))
+            print(f"{name}: blocked {k['blocked'] / MS:.1f} ms known, {off / MS:.1f} measured "
+                  f"({100 * off / max(k['blocked'], 1) - 100:+.2f} %), queued "
+                  f"{k['queued'] / MS:.1f} known, {runq / MS:.1f} measured; "
+                  f"{100 * where / max(off, 1):.1f} % in {WAITS[name]}, "
+                  f"{100 * none / max(off, 1):.1f} % without a stack; cpu {cpu / MS:.1f} of "
+                  f"{k['cpu'] / MS:.1f} ms")
+            # before its name is set a thread has that of its parent: some of its first wait
+            self.assertLessEqual(off, k["blocked"] * 1.05 + 5 * MS)
+            self.assertGreaterEqual(off + lost, k["blocked"] * 0.95 - 5 * MS)
+            # its life: what is blocked, queued and (by the kernel) run adds up to it
+            first = sum(r["value"] for r in c.rows(RUNQ, "strata-workload"))
+            self.assertLessEqual(off + runq + k["cpu"], k["joined"] * 1.05 + 5 * MS)
+            self.assertGreaterEqual(off + runq + lost + k["cpu"] + first,
+                                    k["wall"] * 0.95 - 5 * MS)
+            self.assertGreater(where, off / 2)
+            self.assertTrue(all(r["stack"] for r in rows), "no time without a reason")
+
+    def test_life_of_a_thread(self):
+        """I5: cpu + offcpu + runq = wall, +- max(2 P, 4 P sqrt n)."""
+        c = Capture(WORKLOAD, "blocked", str(int(SECONDS * 1000)))
+        period, n_all, bad = 1e9 / RATE, 0, []
+        by_tid = {}
+        for kind in (CPU, OFFCPU, RUNQ):
+            for r in c.rows(kind):
+                t = by_tid.setdefault(r["tid"], {"name": "", CPU: 0, OFFCPU: 0, RUNQ: 0, "n": 0})
+                t[kind] += r["value"]
+                t["n"] += r["count"] if kind == CPU else 0
+                if r["thread"] in WAITS:
+                    t["name"] = r["thread"]
+        known = said(c.out)
+        for t in by_tid.values():
+            if not t["name"]:
+                continue
+            n_all += 1
+            wall, joined = (known[t["name"]][k] for k in ("wall", "joined"))
+            have = t[CPU] + t[OFFCPU] + t[RUNQ]
+            # it lives on for a while behind its last look: until it is joined, at most
+            bound = max(2 * period, 4 * period * t["n"] ** 0.5) + 2 * MS
+            print(f"I5 {t['name']}: {have / MS:.1f} of {wall / MS:.1f} ms, +-{bound / MS:.1f}")
+            low = have + c.lost(OFFCPU) + c.lost(RUNQ) + c.lost(CPU)
+            if have > joined * 1.01 + bound or low < wall * 0.99 - bound:
+                bad.append(t)
+        self.assertEqual(n_all, len(WAITS))
+        self.assertFalse(bad)
+
+    def test_waits_that_do_not_end(self):
+        """A thread that stays blocked is seen in each batch before it is back."""
+        c = Capture("/usr/bin/python3", "-c",
+                    "import os, threading, time\n"
+                    "r, w = os.pipe()\n"
+                    "t = threading.Thread(target=os.read, args=(r, 1)); t.start()\n"
+                    "time.sleep(3.5); os.write(w, b'x'); t.join()")
+        rows = [r for r in c.rows(OFFCPU) if r["stack"] and "vfs_read" in r["stack"]
+                or r["stack"] and "ksys_read" in r["stack"]]
+        tid = max({r["tid"] for r in rows}, key=lambda t: sum(r["value"] for r in rows
+                                                              if r["tid"] == t))
+        rows = [r for r in rows if r["tid"] == tid]
+        total = sum(r["value"] for r in rows)
+        print(f"a read of 3.5 s: {total / 1e9:.3f} s in {len(rows)} parts")
+        self.assertGreater(total, 3.4e9)
+        self.assertGreaterEqual(len(rows), 2, "not only when it ended")
+        self.assertLess(max(r["value"] for r in rows), total)
+
+    def test_types(self):
+        c = Capture(WORKLOAD, "blocked", "200", types="cpu")
+        self.assertEqual(c.types, {CPU})
+        c = Capture(WORKLOAD, "blocked", "200", types="offcpu,cpu")
+        self.assertEqual(c.types, {CPU, OFFCPU})
+        r = subprocess.run([AGENT, "record", "-t", "gil", "--", "true"], capture_output=True,
+                           text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(r.returncode, 125)
+        self.assertIn("gil_held, offcpu, runq, gil_wait", r.stderr)
+
+
+if __name__ == "__main__":
+    agent_lib.need_root()
+    unittest.main(verbosity=2)

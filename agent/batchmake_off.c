@@ -33,12 +33,15 @@ static bool is_named(const struct making *k, const char *const *name, size_t n)
     return false;
 }
 
-/* The timed wait for a condition, as the outermost frame of the C library: where the interpreter
- * begins, or end. Other waits are for other things: drop_gil() waits without a time. */
+/* A wait for a condition or its mutex, of which the lock is made, as the outermost frame of the C
+ * library: where the interpreter begins, or end. Python's other locks wait in other ways. */
 static uint32_t above_wait(struct making *k, const uint64_t *word, uint32_t n)
 {
-    static const char *const wait[] = {"pthread_cond_timedwait", "pthread_cond_clockwait",
-                                       "__pthread_cond_timedwait", "__pthread_cond_clockwait"};
+    static const char *const wait[] = {"pthread_cond_timedwait",   "pthread_cond_clockwait",
+                                       "__pthread_cond_timedwait", "__pthread_cond_clockwait",
+                                       "pthread_cond_wait",        "__pthread_cond_wait",
+                                       "pthread_mutex_lock",       "__pthread_mutex_lock",
+                                       "pthread_cond_signal",      "__pthread_cond_signal"};
 
     for (uint32_t i = 0; i < n && i < MAX_LIBC; i++) {
         if (name_of(k, word[i]) && is_named(k, wait, sizeof wait / sizeof *wait))
@@ -48,13 +51,14 @@ static uint32_t above_wait(struct making *k, const uint64_t *word, uint32_t n)
 }
 
 /*
- * take_gil, by its name or where that is missing (it is local) by who calls it: one or two unnamed
+ * take_gil, or drop_gil, which gave the lock up on request and waits until another thread has taken
+ * it: by its name or where that is missing (it is local) by who calls it: one or two unnamed
  * functions of the interpreter, called by one of those that take the lock, or by the eval function,
  * before which its Python frames stand. The thread did not have the lock: the record said so.
  */
 static bool waits_for_gil(struct making *k, const uint64_t *word, uint32_t n)
 {
-    static const char *const take[] = {"take_gil"};
+    static const char *const take[] = {"take_gil", "drop_gil"};
     static const char *const caller[] = {"PyEval_RestoreThread", "PyEval_AcquireThread",
                                          "PyGILState_Ensure", "_Py_HandlePending",
                                          "_PyEval_EvalFrameDefault"};
@@ -67,7 +71,7 @@ static bool waits_for_gil(struct making *k, const uint64_t *word, uint32_t n)
         if ((word[i] & SA_W_TAG) != SA_W_NATIVE || SA_W_BIN(word[i]) != bin)
             break;
         if (name_of(k, word[i])) {
-            if (is_named(k, take, 1))
+            if (is_named(k, take, sizeof take / sizeof *take))
                 return true;
             break;
         }

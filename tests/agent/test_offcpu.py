@@ -20,6 +20,8 @@ import agent_lib
 import stratasink
 
 AGENT, WORKLOAD = os.environ.get("STRATA_AGENT", ""), os.environ.get("STRATA_WORKLOAD", "")
+GIL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+                   "demo/gil.py")
 CPU, OFFCPU, RUNQ, GIL_HELD, GIL_WAIT = 1, 2, 3, 4, 5
 MS = 1_000_000
 SECONDS = float(os.environ.get("STRATA_SECONDS", "2"))
@@ -145,6 +147,43 @@ class Offcpu(unittest.TestCase):
         self.assertGreater(total, 3.4e9)
         self.assertGreaterEqual(len(rows), 2, "not only when it ended")
         self.assertLess(max(r["value"] for r in rows), total)
+
+    def test_gil(self):
+        """Who waits for Python's lock, how long and for whom; who holds it, how long."""
+        if not os.path.exists("/proc/self/schedstat"):
+            self.skipTest("this kernel does not count how long threads wait for a CPU")
+        c = Capture("/usr/bin/python3", GIL, str(int(2 * SECONDS * 1000)))
+        known = said(c.out)
+        tids = {t: {r["tid"] for r in c.rows(CPU, t)} for t in known}
+        for name in ("fight-1", "fight-2", "tree"):
+            k = known[name]
+            wait, off = c.sum(GIL_WAIT, name), c.sum(OFFCPU, name)
+            bare = sum(r["value"] for r in c.rows(OFFCPU, name)
+                       if r["stack"][0].startswith("[no stack"))
+            cut = sum(r["value"] for r in c.rows(OFFCPU, name)
+                      if r["stack"][0].startswith("[truncated"))
+            lost = c.lost(OFFCPU) + c.lost(CPU) + c.lost(GIL_HELD)
+            named = sum(r["value"] for r in c.rows(GIL_WAIT, name)
+                        if re.search(r"held by .*/\d+\]$", r["stack"][-1]))
+            held, cpu = c.sum(GIL_HELD, name), c.sum(CPU, name)
+            print(f"{name}: waited {k['blocked'] / MS:.1f} ms known, {wait / MS:.1f} measured "
+                  f"({100 * wait / k['blocked'] - 100:+.1f} %), {bare / MS:.1f} without a stack, "
+                  f"{cut / MS:.1f} cut; {100 * named / max(wait, 1):.1f} % of it for a thread with "
+                  f"a name; held {k['cpu'] / MS:.1f} ms known, {held / MS:.1f} of {cpu / MS:.1f} "
+                  "sampled")
+            self.assertLessEqual(wait, off)
+            self.assertLessEqual(wait, k["blocked"] * 1.05 + 10 * MS)
+            self.assertGreaterEqual(wait + bare + cut + lost, k["blocked"] * 0.95 - 20 * MS)
+            # the lock is read at the ticks of that very thread: all but takes and drops are its own
+            self.assertLessEqual(held, cpu)
+            self.assertGreaterEqual(held + lost, cpu * 0.9 - 10 / RATE * 1e9)
+            for r in c.rows(GIL_WAIT, name):
+                m = re.fullmatch(r"\[gil held by (.*)/(\d+)\]", r["stack"][-1])
+                if m and m[1] in tids and tids[m[1]]:
+                    self.assertIn(int(m[2]), tids[m[1]])
+                    self.assertNotEqual(m[1], name, "nobody waits for itself")
+        # what it holds the lock for is not the sums
+        self.assertLess(c.sum(GIL_HELD, "hash"), c.sum(CPU, "hash") / 2 + 20 * MS)
 
     def test_types(self):
         c = Capture(WORKLOAD, "blocked", "200", types="cpu")

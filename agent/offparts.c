@@ -7,6 +7,8 @@
 #include "base/arena.h"
 #include "base/map.h"
 
+#define SWEEP 64 /* in one pass, at most */
+
 struct open {
     uint64_t t0, told_to;    /* CLOCK_MONOTONIC */
     int64_t blocked, queued; /* told so far */
@@ -219,9 +221,9 @@ void offparts_pass(struct offparts *o)
 {
     uint32_t pos = 0, n = 0;
     uint64_t key, v;
-    struct open *gone[64];
+    struct open *gone[SWEEP];
 
-    while (n < sizeof gone / sizeof *gone && map_next(&o->by_tid, &pos, &key, &v))
+    while (n < SWEEP && map_next(&o->by_tid, &pos, &key, &v))
         if (from_u64(v)->pass + 2 <= o->pass)
             gone[n++] = from_u64(v);
     for (uint32_t i = 0; i < n; i++)

@@ -50,6 +50,16 @@ static const struct claim {
      "every nanosecond of every CPU is accounted for, over changes of the rate"},
     {"lost", VALIDATE_RING, WORK_RING, judge_lost,
      "a ring of 64 KiB that nobody reads for a while: what is lost is told"},
+    {"blocked", VALIDATE_OFF, WORK_BLOCKED, judge_blocked,
+     "blocked time of threads that wait for a sleep, a futex, a pipe, the disk, epoll"},
+    {"lock", VALIDATE_OFF, WORK_BLOCKED, judge_lock, "blocked time of two that fight for a lock"},
+    {"life", VALIDATE_OFF, WORK_BLOCKED, judge_life,
+     "cpu, offcpu and runq of a thread add up to its life"},
+    {"gil_wait", VALIDATE_OFF, WORK_GIL, judge_gil_wait,
+     "waits of three Python threads for the interpreter lock"},
+    {"gil_held", VALIDATE_OFF, WORK_GIL, judge_gil_held, "CPU time with the interpreter lock"},
+    {"python_lines", VALIDATE_OFF, WORK_GIL, judge_lines,
+     "shares of three lines of a Python function that burn 60, 30 and 10 %"},
     {"user_cpu", VALIDATE_USER, WORK_USER, judge_user,
      "CPU time of two busy threads, taken without privileges"},
     {"user_shares", VALIDATE_USER, WORK_USER, judge_shares,
@@ -258,6 +268,8 @@ static void run_all(struct validate *v)
         validate_run_bpf(v);
         tell(v, "a ring that is too small ...");
         validate_run_ring(v);
+        tell(v, "threads that wait, for Python's lock too ...");
+        validate_run_off(v);
         tell(v, "the same samples by libdw ...");
         validate_run_oracle(v);
     } else {
@@ -295,6 +307,7 @@ int validate_main(int argc, char **argv)
         (void)fprintf(stderr, "strata validate: strata-workload is not beside the agent\n");
         return TROUBLE;
     }
+    validate_find_gil(v.gil);
     conf_defaults(&conf);
     environ_init(&v.conf.want);
     ids_load("", "/etc", &v.ids);

@@ -314,6 +314,238 @@ void judge_split(const struct validate *v, enum work_id id, struct judgement *j)
                fmax(SIGMAS * sd, bound(w, known)), j);
 }
 
+/* ---- off the CPU ---------------------------------------------------------------------------- */
+
+#define WITHIN    0.05 /* these are measured, not sampled */
+#define WITHIN_NS (5 * NS_PER_MS)
+#define LIFE_NS   (2 * NS_PER_MS)
+#define NOT_MINE  0.10 /* of the ticks: takes and drops, more of them the busier the machine */
+
+/* What its thread said under NAME.what; -1: nothing. */
+static int64_t said_of(const struct work *w, const char *name, const char *what)
+{
+    char key[64];
+
+    SAY(key, "%s.%s=", name, what);
+    return said(w, key);
+}
+
+static unsigned thread_of(const struct seen *s, const char *name)
+{
+    unsigned i = 0;
+
+    while (i < s->n_thread && strcmp(s->thread[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* Sums over threads, and the worst of them. */
+struct compared {
+    int64_t known, measured, bare;
+    double worst; /* error as a part of known */
+    const char *of;
+    bool ok;
+};
+
+/* stolen: of its CPU time the part that may have passed in interrupts or beside the machine, which
+ * the kernel's counters leave out and so call blocked. */
+static void compare(struct compared *c, const struct work *w, const char *name, int64_t known,
+                    int64_t measured, int64_t bare, double stolen)
+{
+    double error = (double)(measured - known), allowed = WITHIN * (double)known + WITHIN_NS;
+    double less = stolen * (double)said_of(w, name, "cpu");
+    double part = known > 0 ? error / (double)known : 0;
+
+    c->known += known;
+    c->measured += measured;
+    c->bare += bare;
+    if (!c->of || fabs(part) > fabs(c->worst)) {
+        c->worst = part;
+        c->of = name;
+    }
+    if (error > allowed || error + (double)(bare + w->seen.off_lost) < -allowed - less)
+        c->ok = false;
+}
+
+static void judge_compared(const struct compared *c, const struct work *w, const char *known,
+                           struct judgement *j)
+{
+    SAY(j->known, "%.3f s %s", s_of((double)c->known), known);
+    SAY(j->measured, "%.3f s, %+.2f %%; of one thread at most %+.1f %% (%s)",
+        s_of((double)c->measured),
+        100.0 * (double)(c->measured - c->known) / (double)(c->known > 0 ? c->known : 1),
+        100 * c->worst, c->of ? c->of : "none");
+    SAY(j->allowed, "5 %% and 5 ms for each thread; %.3f s told as lost or without a stack",
+        s_of((double)(c->bare + w->seen.off_lost)));
+    set(j, c->ok);
+}
+
+static bool counts_queues(const struct work *w, const char *name, struct judgement *j)
+{
+    if (said_of(w, name, "queued") >= 0)
+        return true;
+    skip(j, "this kernel does not count how long threads wait for a CPU (/proc/self/schedstat)");
+    return false;
+}
+
+static void judge_waiters(const struct validate *v, enum work_id id, const char *const *name,
+                          unsigned n, struct judgement *j)
+{
+    const struct work *w = &v->work[id];
+    struct compared c = {.ok = true};
+
+    if (!whole(w, j) || !counts_queues(w, name[0], j))
+        return;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned t = thread_of(&w->seen, name[i]);
+
+        compare(&c, w, name[i], said_of(w, name[i], "blocked"),
+                t < w->seen.n_thread ? w->seen.thread[t].offcpu : 0, 0, 1);
+    }
+    judge_compared(&c, w, "of their lives they neither ran nor waited for a CPU (schedstat)", j);
+}
+
+static const char *const waiter[] = {"sleep", "futex", "pipe", "disk", "epoll", "lock-a", "lock-b"};
+
+void judge_blocked(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    judge_waiters(v, id, waiter, 5, j);
+}
+
+void judge_lock(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    judge_waiters(v, id, waiter + 5, 2, j);
+}
+
+/* I5: +- max(2 P, 4 P sqrt(n)) of n ticks; each of its ends lies between two moments. */
+void judge_life(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    const struct work *w = &v->work[id];
+    double lives = 0, have = 0, worst = 0;
+    bool ok = true;
+
+    if (!whole(w, j))
+        return;
+    for (unsigned i = 0; i < sizeof waiter / sizeof *waiter; i++) {
+        unsigned t = thread_of(&w->seen, waiter[i]);
+        double wall = (double)said_of(w, waiter[i], "wall"), p = (double)w->period_ns;
+        double most = (double)said_of(w, waiter[i], "most"), sum, bound, n;
+
+        if (t == w->seen.n_thread) {
+            set(j, false);
+            SAY(j->why, "thread %s is not there", waiter[i]);
+            return;
+        }
+        sum = (double)(w->seen.thread[t].ns + w->seen.thread[t].offcpu + w->seen.thread[t].runq);
+        n = fmax((double)w->seen.thread[t].n, (double)said_of(w, waiter[i], "cpu") / p);
+        bound = fmax(2 * p, SIGMAS * p * sqrt(n)) + LIFE_NS + 0.01 * wall;
+        lives += wall;
+        have += sum;
+        worst = fmax(worst, fmax(wall - sum, sum - most) / bound);
+        if (sum > most + bound ||
+            sum + (double)(w->seen.off_lost + w->seen.missed + w->seen.refused) < wall - bound)
+            ok = false;
+    }
+    SAY(j->known, "%.3f s: the lives of seven threads, by the clock", s_of(lives));
+    SAY(j->measured, "%.3f s of cpu + offcpu + runq; of one thread at most %.2f of its bound",
+        s_of(have), worst);
+    SAY(j->allowed, "2 samples, or 4 for the root of their number, and 1 %%");
+    set(j, ok);
+}
+
+static const char *const fighter[] = {"fight-1", "fight-2", "tree"};
+
+enum {
+    FIGHTERS = sizeof fighter / sizeof fighter[0]
+};
+
+void judge_gil_wait(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    const struct work *w = &v->work[id];
+    struct compared c = {.ok = true};
+
+    if (!w->begun) {
+        skip(j, "no /usr/bin/python3, or gil.py is not beside the agent");
+        return;
+    }
+    if (!whole(w, j))
+        return;
+    for (unsigned i = 0; i < FIGHTERS; i++) {
+        unsigned t = thread_of(&w->seen, fighter[i]);
+        bool there = t < w->seen.n_thread;
+
+        compare(&c, w, fighter[i], said_of(w, fighter[i], "blocked"),
+                there ? w->seen.thread[t].gil_wait : 0, there ? w->seen.thread[t].bare : 0, 0.1);
+    }
+    judge_compared(&c, w, "blocked, of threads that wait for nothing else", j);
+}
+
+void judge_gil_held(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    const struct work *w = &v->work[id];
+    int64_t known = 0, cpu = 0, held = 0;
+    uint64_t n = 0;
+
+    if (!w->begun) {
+        skip(j, "no /usr/bin/python3, or gil.py is not beside the agent");
+        return;
+    }
+    if (!whole(w, j) || !enough(&w->seen, j))
+        return;
+    for (unsigned i = 0; i < FIGHTERS; i++) {
+        unsigned t = thread_of(&w->seen, fighter[i]);
+
+        known += said_of(w, fighter[i], "cpu");
+        if (t == w->seen.n_thread)
+            continue;
+        cpu += w->seen.thread[t].ns;
+        held += w->seen.thread[t].gil_held;
+        n += w->seen.thread[t].n;
+    }
+    SAY(j->known, "%.3f s: three threads hold it whenever they run", s_of((double)known));
+    SAY(j->measured, "%.3f s, in %.3f s of samples of them", s_of((double)held), s_of((double)cpu));
+    SAY(j->allowed, "90 %% of the samples, four standard deviations less: takes and drops");
+    set(j,
+        n > 0 && held <= cpu && mostly((uint64_t)(held / (int64_t)w->period_ns), n, 1 - NOT_MINE));
+}
+
+void judge_lines(const struct validate *v, enum work_id id, struct judgement *j)
+{
+    static const char *const part[] = {"first", "second", "third"};
+    const struct work *w = &v->work[id];
+    double known[3], got[3] = {}, all = 0, seen = 0, worst = 0;
+
+    if (!w->begun) {
+        skip(j, "no /usr/bin/python3, or gil.py is not beside the agent");
+        return;
+    }
+    if (!whole(w, j))
+        return;
+    for (unsigned i = 0; i < 3; i++) {
+        all += known[i] = (double)said_of(w, "tree", part[i]);
+        for (unsigned k = 0; k < SEEN_LINES; k++)
+            if ((int64_t)w->seen.line[k].line == said_of(w, "tree", "line") + 2 * (int64_t)i)
+                got[i] += (double)w->seen.line[k].ns;
+        seen += got[i];
+    }
+    if (seen < ENOUGH * (double)w->period_ns) {
+        skip(j, "fewer than 40 samples: the machine is too busy");
+        return;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        double p = known[i] / all;
+
+        worst =
+            fmax(worst, fabs(got[i] / seen - p) / sqrt(p * (1 - p) * (double)w->period_ns / seen));
+    }
+    SAY(j->known, "%.1f / %.1f / %.1f %% by the thread's own clock", 100 * known[0] / all,
+        100 * known[1] / all, 100 * known[2] / all);
+    SAY(j->measured, "%.1f / %.1f / %.1f %%, worst z %.1f", 100 * got[0] / seen,
+        100 * got[1] / seen, 100 * got[2] / seen, worst);
+    SAY(j->allowed, "z %.0f", SIGMAS);
+    set(j, worst < SIGMAS);
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 void judge_children(const struct validate *v, enum work_id id, struct judgement *j)

@@ -25,6 +25,7 @@
 enum validate_source {
     VALIDATE_BPF,  /* the collector */
     VALIDATE_RING, /* the same with a ring that is too small */
+    VALIDATE_OFF,  /* the same with all types */
     VALIDATE_USER, /* without rights: perf, else stops */
     VALIDATE_ORACLE,
     VALIDATE_SOURCES
@@ -39,14 +40,17 @@ enum work_id {
     WORK_CHILDREN,
     WORK_STEPS,
     WORK_RING,
+    WORK_BLOCKED,
+    WORK_GIL,
     WORK_USER,
     WORK_N
 };
 
 enum {
     PHOTO_FUNCTIONS = 3,
-    SEEN_THREADS = 8,
+    SEEN_THREADS = 16,
     SEEN_SYMBOLS = 256,
+    SEEN_LINES = 8,
     TEXT_N = 160,
     WHY_N = 512,
 };
@@ -75,9 +79,16 @@ struct seen {
     int64_t function_ns[PHOTO_FUNCTIONS], deep_n, deep_ok;
     struct {
         char name[16];
-        int64_t ns;
+        int64_t ns, offcpu, runq, gil_held, gil_wait;
+        int64_t bare; /* of offcpu, without a stack or with half of one */
+        uint64_t n;   /* samples of CPU time */
     } thread[SEEN_THREADS];
     uint32_t n_thread;
+    struct {
+        uint32_t line; /* of Python's function shares() */
+        int64_t ns;
+    } line[SEEN_LINES];
+    int64_t off_lost; /* time off the CPU told as lost */
 };
 
 struct work {
@@ -107,7 +118,7 @@ struct validate {
     struct agent_conf conf;
     struct ids ids;
     struct record_before before;
-    char workload[4096];
+    char workload[4096], gil[4096]; /* gil: the Python program; "" */
     struct work work[WORK_N];
     struct source_run run[VALIDATE_SOURCES];
     struct oracle_result oracle;
@@ -127,10 +138,13 @@ extern const char *const photo_function[PHOTO_FUNCTIONS];
 
 /* Where strata-workload is: beside the agent, where it is installed, in the build tree. */
 bool validate_find_workload(char ret[static 4096]);
+/* Likewise gil.py; "": it is not there, or no /usr/bin/python3. */
+void validate_find_gil(char ret[static 4096]);
 
 /* Each fills its row of v->run; what failed says why there. */
 void validate_run_bpf(struct validate *v);
 void validate_run_ring(struct validate *v);
+void validate_run_off(struct validate *v);
 void validate_run_user(struct validate *v);
 void validate_run_oracle(struct validate *v);
 
@@ -170,4 +184,10 @@ validate_judge judge_children; /* programs that live for 20 ms */
 validate_judge judge_lost;     /* a ring that is too small */
 validate_judge judge_steps;
 validate_judge judge_symbols;
-validate_judge judge_user; /* without rights: user and kernel mode */
+validate_judge judge_blocked;  /* threads that wait in seven ways */
+validate_judge judge_lock;     /* two that fight for a lock */
+validate_judge judge_life;     /* cpu + offcpu + runq */
+validate_judge judge_gil_wait; /* Python's lock */
+validate_judge judge_gil_held;
+validate_judge judge_lines; /* of a Python function */
+validate_judge judge_user;  /* without rights: user and kernel mode */

@@ -28,6 +28,7 @@
 #define RING_HZ    2000
 #define SAID_MAX   (1 << 20)
 #define ARGS       6
+#define PYTHON     "/usr/bin/python3"
 
 /* How the works are called, in CPU time that is so short or long that the source suffices. */
 static const struct {
@@ -43,6 +44,8 @@ static const struct {
     [WORK_SYSCALLS] = {{"syscalls", "1000"}, {"syscalls", "5000"}, false},
     [WORK_CHILDREN] = {{"children", "20", "20"}, {"children", "200", "20"}, false},
     [WORK_STEPS] = {{"steps", "all"}, {"steps", "all"}, false},
+    [WORK_BLOCKED] = {{"blocked", "1000"}, {"blocked", "10000"}, false},
+    [WORK_GIL] = {{"2000"}, {"15000"}, false},
     [WORK_RING] = {{"burn", "2"}, {"burn", "6"}, true},
     [WORK_USER] = {{"photos", "-l", "100", "-s", "4"}, {"photos", "-l", "100", "-s", "15"}, false},
 };
@@ -59,6 +62,7 @@ static const struct stage bpf_stages[] = {{19, WORK_BURN_19, 1},
                                           {PHOTOS_HZ, WORK_PHOTOS, 1},
                                           {499, WORK_SYSCALLS, 3}};
 static const struct stage ring_stages[] = {{RING_HZ, WORK_RING, 1}};
+static const struct stage off_stages[] = {{499, WORK_BLOCKED, 1}, {499, WORK_GIL, 1}};
 
 /* The stages under one source. */
 struct script {
@@ -70,11 +74,12 @@ struct script {
     uint32_t n_stage, at; /* at: the next one */
     int64_t begun;        /* CLOCK_MONOTONIC */
     bool stalls, failed;
+    uint32_t types; /* as in struct collector_capture */
 };
 
 /* ---- works ---------------------------------------------------------------------------------- */
 
-bool validate_find_workload(char ret[static 4096])
+static bool find(const char *name, char ret[static 4096])
 {
     static const char *const in[] = {"", "../libexec/strata/", "../demo/"};
     char self[3800];
@@ -83,11 +88,23 @@ bool validate_find_workload(char ret[static 4096])
     self[n < 0 ? 0 : n] = 0;
     self[n < 0 ? 0 : str_rfind(str_c(self), '/') + 1] = 0;
     for (size_t i = 0; i < sizeof in / sizeof in[0]; i++) {
-        (void)snprintf(ret, 4096, "%s%sstrata-workload", self, in[i]);
-        if (access(ret, X_OK) == 0)
+        (void)snprintf(ret, 4096, "%s%s%s", self, in[i], name);
+        if (access(ret, R_OK) == 0)
             return true;
     }
+    ret[0] = 0;
     return false;
+}
+
+bool validate_find_workload(char ret[static 4096])
+{
+    return find("strata-workload", ret) && access(ret, X_OK) == 0;
+}
+
+void validate_find_gil(char ret[static 4096])
+{
+    if (!find("gil.py", ret) || access(PYTHON, X_OK) != 0)
+        ret[0] = 0;
 }
 
 static unsigned last_cpu(void)
@@ -106,7 +123,7 @@ static int work_fork(struct validate *v, enum work_id id, struct err *err)
 {
     const char *const *more = v->quick ? spec[id].quick : spec[id].full;
     struct work *w = &v->work[id];
-    char fd[16], cpu[16], option[] = "-o", *args[ARGS + 5], *copy[ARGS] = {};
+    char fd[16], cpu[16], option[] = "-o", python[] = PYTHON, *args[ARGS + 6], *copy[ARGS] = {};
     unsigned n = 0;
     int r;
 
@@ -115,7 +132,9 @@ static int work_fork(struct validate *v, enum work_id id, struct err *err)
         return err_set(err, -errno, "memfd_create: %s", strerrordesc_np(errno));
     (void)snprintf(fd, sizeof fd, "%d", w->out);
     (void)snprintf(cpu, sizeof cpu, "%u", last_cpu());
-    args[n++] = v->workload;
+    if (id == WORK_GIL)
+        args[n++] = python;
+    args[n++] = id == WORK_GIL ? v->gil : v->workload;
     args[n++] = option;
     args[n++] = fd;
     for (unsigned i = 0; i < ARGS && more[i]; i++)
@@ -319,7 +338,8 @@ static void works_end(struct validate *v)
 
 static void run_script(struct script *s, enum validate_source source, struct agent_conf *conf)
 {
-    struct collector_capture cap = {.watch = BPF_LOAD_CHILDREN, .turn = on_turn, .ctx = s};
+    struct collector_capture cap = {
+        .watch = BPF_LOAD_CHILDREN, .turn = on_turn, .ctx = s, .types = s->types};
     const struct collector_conf cc = {.conf = conf,
                                       .ids = &s->v->ids,
                                       .state_dir = "/",
@@ -373,6 +393,18 @@ void validate_run_ring(struct validate *v)
     conf.ring_bytes = RING_BYTES;
     s.stalls = true;
     run_script(&s, VALIDATE_RING, &conf);
+}
+
+void validate_run_off(struct validate *v)
+{
+    struct script s = {.v = v,
+                       .stage = off_stages,
+                       .n_stage = v->gil[0] ? 2 : 1, /* without Python the first alone */
+                       .types = UINT32_MAX};
+    struct agent_conf conf = v->conf;
+
+    conf.period_ns = NS_PER_S / (int64_t)off_stages[0].hz;
+    run_script(&s, VALIDATE_OFF, &conf);
 }
 
 /* ---- other sources -------------------------------------------------------------------------- */

@@ -16,8 +16,19 @@ const char *const photo_function[PHOTO_FUNCTIONS] = {"blur_image", "compress_ima
 struct stack {
     uint32_t functions; /* bit per photo_function */
     uint32_t folders, kernel;
+    uint32_t line; /* of Python's shares(); 0 */
     bool cut, in_read, loop;
 };
+
+/* Which source samples it. */
+static enum validate_source source_of(uint32_t work)
+{
+    if (work == WORK_RING)
+        return VALIDATE_RING;
+    if (work == WORK_BLOCKED || work == WORK_GIL)
+        return VALIDATE_OFF;
+    return work == WORK_USER ? VALIDATE_USER : VALIDATE_BPF;
+}
 
 static struct str fn_name(const struct batch *b, const struct batch_frame *f)
 {
@@ -58,6 +69,8 @@ static void look_at_frame(struct validate *v, const struct batch *b, const struc
                        str_eq(name, STR("ksys_read")) || str_eq(name, STR("__x64_sys_read"));
         return;
     }
+    if (f->kind == FRAME_PYTHON && str_eq(name, STR("shares")))
+        ret->line = f->line;
     note_symbol(v, b, f);
     for (uint32_t k = 0; k < PHOTO_FUNCTIONS; k++)
         if (str_eq(name, str_c(photo_function[k])))
@@ -66,7 +79,9 @@ static void look_at_frame(struct validate *v, const struct batch *b, const struc
     ret->loop = ret->loop || str_eq(name, STR("read_block"));
 }
 
-static void add_thread(struct seen *s, struct str name, int64_t ns)
+/* Of the thread's time of a type; its samples, if that is sampled. */
+static void add_thread(struct seen *s, struct str name, ptype_id type, int64_t ns, uint64_t n,
+                       const struct stack *k)
 {
     uint32_t i = 0;
 
@@ -79,7 +94,31 @@ static void add_thread(struct seen *s, struct str name, int64_t ns)
         memcpy(s->thread[i].name, name.p, name.n);
         s->n_thread++;
     }
-    s->thread[i].ns += ns;
+    if (type == PTYPE_CPU) {
+        s->thread[i].ns += ns;
+        s->thread[i].n += n;
+    } else if (type == PTYPE_OFFCPU) {
+        s->thread[i].offcpu += ns;
+        s->thread[i].bare += k->cut ? ns : 0;
+    } else if (type == PTYPE_RUNQ) {
+        s->thread[i].runq += ns;
+    } else if (type == PTYPE_GIL_HELD) {
+        s->thread[i].gil_held += ns;
+    } else if (type == PTYPE_GIL_WAIT) {
+        s->thread[i].gil_wait += ns;
+    }
+}
+
+static void add_line(struct seen *s, uint32_t line, int64_t ns)
+{
+    uint32_t i = 0;
+
+    while (i < SEEN_LINES && s->line[i].line && s->line[i].line != line)
+        i++;
+    if (i == SEEN_LINES || !line)
+        return;
+    s->line[i].line = line;
+    s->line[i].ns += ns;
 }
 
 static void add_row(struct validate *v, struct work *w, const struct batch *b,
@@ -93,6 +132,11 @@ static void add_row(struct validate *v, struct work *w, const struct batch *b,
 
     for (uint32_t node = r->node ? r->node[row] : 0; node; node = b->node[node].parent)
         look_at_frame(v, b, &b->frame[b->node[node].frame], &k);
+    if (r->thread)
+        add_thread(s, b->str[r->thread[row]], st->type, ns, n, &k);
+    if (st->type != PTYPE_CPU)
+        return;
+    add_line(s, k.line, ns);
     s->n += n;
     s->ns += ns;
     if (!r->t || r->t[row].v - w->from.v > SETTLE_NS) {
@@ -112,8 +156,6 @@ static void add_row(struct validate *v, struct work *w, const struct batch *b,
         s->deep_n += (int64_t)n;
         s->deep_ok += k.folders == 64 ? (int64_t)n : 0;
     }
-    if (r->thread)
-        add_thread(s, b->str[r->thread[row]], ns);
 }
 
 /* Whose is this target? Nothing but the works and what they fork is sampled, so what is none of
@@ -145,6 +187,10 @@ static void add_lost(struct work *w, const struct batch *b, const struct batch_s
     for (uint32_t i = 0; i < st->n_lost; i++) {
         struct str why = b->str[st->lost[i].why];
 
+        if (st->type != PTYPE_CPU) {
+            w->seen.off_lost += st->lost[i].weight > 0 ? st->lost[i].weight : 0;
+            continue;
+        }
         if (str_eq(why, loss_info(LOSS_TICKS_MISSED)->name))
             w->seen.missed += st->lost[i].weight;
         else if (str_eq(why, loss_info(LOSS_RING_FULL)->name))
@@ -159,17 +205,15 @@ static void add_stream(struct validate *v, enum validate_source source, const st
 {
     const struct batch_rows *r = &st->rows;
 
-    if (st->type != PTYPE_CPU)
-        return;
     for (uint32_t i = 0; i < WORK_N; i++)
-        if ((i == WORK_RING) == (source == VALIDATE_RING) &&
-            (i == WORK_USER) == (source == VALIDATE_USER))
+        if (source_of(i) == source)
             add_lost(&v->work[i], b, st);
     for (uint32_t i = 0; i < r->n; i++) {
         struct work *w = work_of(v, source, b, r->target ? r->target[i] : st->target);
         uint64_t n = r->count ? r->count[i] : 1;
 
-        v->run[source].rows_ns += r->value ? r->value[i] : (int64_t)n * st->period;
+        if (st->type == PTYPE_CPU)
+            v->run[source].rows_ns += r->value ? r->value[i] : (int64_t)n * st->period;
         if (w)
             add_row(v, w, b, st, i);
     }

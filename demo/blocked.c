@@ -2,10 +2,11 @@
 /*
  * blocked MS: threads that wait, each in its own way, for about MS ms: a sleep, a futex, a pipe,
  * the disk, epoll, and two that fight for a lock. Prints of each, in ns, what the kernel's own
- * counters say of its life: wall, cpu, queued (waiting for a CPU: /proc/thread-self/schedstat; -1:
- * not counted here) and blocked, the rest of wall; and joined, when its end was seen:
+ * counters say of its life under its name: wall, cpu, queued (waiting for a CPU:
+ * /proc/thread-self/schedstat; -1: not counted here) and blocked, the rest of wall; and joined, the
+ * most that wall can have been:
  *
- *     sleep.wall=N sleep.joined=N sleep.cpu=N sleep.queued=N sleep.blocked=N
+ *     sleep.wall=N sleep.most=N sleep.cpu=N sleep.queued=N sleep.blocked=N
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ struct waiter {
     const char *name;
     void (*wait)(void);
     pthread_t thread;
-    int64_t begun, wall, joined, cpu, queued;
+    int64_t begun, wall, most, cpu, queued;
 };
 
 static int64_t until; /* CLOCK_MONOTONIC */
@@ -143,13 +144,20 @@ static int64_t queued_ns(void)
 static void *run(void *arg)
 {
     struct waiter *w = arg;
+    int64_t begun, queued, cpu;
 
+    w->begun = clock_ns(CLOCK_MONOTONIC);
     (void)pthread_setname_np(pthread_self(), w->name);
+    begun = clock_ns(CLOCK_MONOTONIC);
+    queued = queued_ns();
+    cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     while (going())
         w->wait();
-    w->queued = queued_ns();
-    w->cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    w->wall = clock_ns(CLOCK_MONOTONIC) - w->begun;
+    w->queued = queued < 0 ? -1 : queued_ns() - queued;
+    w->cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    w->wall = clock_ns(CLOCK_MONOTONIC) - begun;
+    (void)pthread_setname_np(pthread_self(), "done"); /* its end is not its life */
+    w->most = clock_ns(CLOCK_MONOTONIC) - w->begun;
     return NULL;
 }
 
@@ -190,7 +198,6 @@ int blocked_main(int argc, char **argv)
         return 2;
     until = clock_ns(CLOCK_MONOTONIC) + ms * MS;
     for (int i = 0; i < N_WAITER; i++) {
-        waiter[i].begun = clock_ns(CLOCK_MONOTONIC);
         if (pthread_create(&waiter[i].thread, NULL, run, &waiter[i]) != 0)
             return 1;
     }
@@ -204,14 +211,13 @@ int blocked_main(int argc, char **argv)
             wake();
             nap();
         }
-        waiter[i].joined = clock_ns(CLOCK_MONOTONIC) - waiter[i].begun;
     }
     for (int i = 0; i < N_WAITER; i++) {
         const struct waiter *w = &waiter[i];
 
-        printf("%s.wall=%" PRId64 " %s.joined=%" PRId64 " %s.cpu=%" PRId64 " %s.queued=%" PRId64
+        printf("%s.wall=%" PRId64 " %s.most=%" PRId64 " %s.cpu=%" PRId64 " %s.queued=%" PRId64
                " %s.blocked=%" PRId64 "\n",
-               w->name, w->wall, w->name, w->joined, w->name, w->cpu, w->name, w->queued, w->name,
+               w->name, w->wall, w->name, w->most, w->name, w->cpu, w->name, w->queued, w->name,
                w->wall - w->cpu - (w->queued > 0 ? w->queued : 0));
     }
     return 0;

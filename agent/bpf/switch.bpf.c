@@ -115,7 +115,6 @@ static __always_inline void tell(struct task_struct *t, struct sa_back *b, struc
 	b->kind = SA_KIND_BACK;
 	b->tgid = t->tgid;
 	b->tid = t->pid;
-	bpf_probe_read_kernel_str(b->comm, sizeof b->comm, t->comm);
 	if (bpf_ringbuf_output(&samples, b, sizeof *b, BPF_RB_NO_WAKEUP)) {
 		a->lost += b->n;
 		a->lost_blocked += b->blocked;
@@ -134,6 +133,7 @@ static __always_inline void tell_short(struct task_struct *t, struct sa_thread *
 			    .blocked = th->short_blocked,
 			    .queued = th->short_queued};
 
+	__builtin_memcpy(b.comm, th->short_comm, sizeof b.comm);
 	th->short_n = 0;
 	th->short_blocked = th->short_queued = 0;
 	tell(t, &b, a);
@@ -179,10 +179,18 @@ static __always_inline void back(struct task_struct *t, struct sa_thread *th, st
 
 	th->t0 = 0;
 	th->mean = th->mean - th->mean / 8 + sum / 8;
+	u64 comm[2] = {};
+
+	bpf_probe_read_kernel(comm, sizeof comm, t->comm);
 	if (b.why == SA_L_STACK || sum >= sa_min_block) {
+		__builtin_memcpy(b.comm, comm, sizeof b.comm);
 		tell(t, &b, a);
 		return;
 	}
+	if (th->short_n && (comm[0] != th->short_comm[0] || comm[1] != th->short_comm[1]))
+		tell_short(t, th, a, now); /* they are of the name that it had */
+	th->short_comm[0] = comm[0];
+	th->short_comm[1] = comm[1];
 	if (!th->short_n++)
 		th->short_since = now;
 	th->short_blocked += b.blocked;

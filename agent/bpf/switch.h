@@ -50,6 +50,7 @@ struct sa_thread { /* value of the task storage */
 	u32 recent; /* intervals that began in it */
 	u32 short_n;
 	u32 preempted, why; /* of the interval that is open */
+	u64 short_comm[2];  /* the thread's name when the short ones were */
 };
 
 struct sa_off { /* by the iterator: a thread that is off its CPU, or has short waits to tell */

@@ -91,15 +91,14 @@ class Offcpu(unittest.TestCase):
                   f"{100 * where / max(off, 1):.1f} % in {WAITS[name]}, "
                   f"{100 * none / max(off, 1):.1f} % without a stack; cpu {cpu / MS:.1f} of "
                   f"{k['cpu'] / MS:.1f} ms")
-            # before its name is set a thread has that of its parent: some of its first wait
             self.assertLessEqual(off, k["blocked"] * 1.05 + 5 * MS)
-            self.assertGreaterEqual(off + lost, k["blocked"] * 0.95 - 5 * MS)
+            # interrupts and time that a hypervisor takes while it runs are in no counter of its own
+            self.assertGreaterEqual(off + lost, k["blocked"] * 0.95 - 5 * MS - k["cpu"])
             # its life: what is blocked, queued and (by the kernel) run adds up to it
-            first = sum(r["value"] for r in c.rows(RUNQ, "strata-workload"))
-            self.assertLessEqual(off + runq + k["cpu"], k["joined"] * 1.05 + 5 * MS)
-            self.assertGreaterEqual(off + runq + lost + k["cpu"] + first,
-                                    k["wall"] * 0.95 - 5 * MS)
-            self.assertGreater(where, off / 2)
+            self.assertLessEqual(off + runq + k["cpu"], k["most"] * 1.05 + 5 * MS)
+            self.assertGreaterEqual(off + runq + lost + k["cpu"], k["wall"] * 0.95 - 5 * MS)
+            self.assertGreater(where, 0)
+            self.assertGreater(where + none, off / 2)
             self.assertTrue(all(r["stack"] for r in rows), "no time without a reason")
 
     def test_life_of_a_thread(self):
@@ -109,23 +108,23 @@ class Offcpu(unittest.TestCase):
         by_tid = {}
         for kind in (CPU, OFFCPU, RUNQ):
             for r in c.rows(kind):
-                t = by_tid.setdefault(r["tid"], {"name": "", CPU: 0, OFFCPU: 0, RUNQ: 0, "n": 0})
+                if r["thread"] not in WAITS:  # it has its parent's before it gets its own
+                    continue
+                t = by_tid.setdefault(r["tid"], {"name": r["thread"], CPU: 0, OFFCPU: 0, RUNQ: 0,
+                                                 "n": 0})
                 t[kind] += r["value"]
                 t["n"] += r["count"] if kind == CPU else 0
-                if r["thread"] in WAITS:
-                    t["name"] = r["thread"]
         known = said(c.out)
         for t in by_tid.values():
-            if not t["name"]:
-                continue
             n_all += 1
-            wall, joined = (known[t["name"]][k] for k in ("wall", "joined"))
+            wall, most = (known[t["name"]][k] for k in ("wall", "most"))
             have = t[CPU] + t[OFFCPU] + t[RUNQ]
-            # it lives on for a while behind its last look: until it is joined, at most
-            bound = max(2 * period, 4 * period * t["n"] ** 0.5) + 2 * MS
-            print(f"I5 {t['name']}: {have / MS:.1f} of {wall / MS:.1f} ms, +-{bound / MS:.1f}")
+            n = max(t["n"], known[t["name"]]["cpu"] / period)
+            bound = max(2 * period, 4 * period * n ** 0.5) + 2 * MS
+            print(f"I5 {t['name']}: {have / MS:.1f} of {wall / MS:.1f} ms, +-{bound / MS:.1f}; cpu "
+                  f"{t[CPU] / MS:.1f} of {known[t['name']]['cpu'] / MS:.1f}")
             low = have + c.lost(OFFCPU) + c.lost(RUNQ) + c.lost(CPU)
-            if have > joined * 1.01 + bound or low < wall * 0.99 - bound:
+            if have > most * 1.01 + bound or low < wall * 0.99 - bound:
                 bad.append(t)
         self.assertEqual(n_all, len(WAITS))
         self.assertFalse(bad)
@@ -172,8 +171,9 @@ class Offcpu(unittest.TestCase):
                   f"a name; held {k['cpu'] / MS:.1f} ms known, {held / MS:.1f} of {cpu / MS:.1f} "
                   "sampled")
             self.assertLessEqual(wait, off)
-            self.assertLessEqual(wait, k["blocked"] * 1.05 + 10 * MS)
-            self.assertGreaterEqual(wait + bare + cut + lost, k["blocked"] * 0.95 - 20 * MS)
+            self.assertLessEqual(wait, k["blocked"] * 1.05 + 5 * MS)
+            self.assertGreaterEqual(wait + bare + cut + lost,
+                                    k["blocked"] * 0.95 - 5 * MS - k["cpu"] / 10)
             # the lock is read at the ticks of that very thread: all but takes and drops are its own
             self.assertLessEqual(held, cpu)
             self.assertGreaterEqual(held + lost, cpu * 0.9 - 10 / RATE * 1e9)

@@ -19,12 +19,12 @@ TOOLS = os.environ["STRATA_AGENT_TESTS"]
 NOBODY = 65534
 BPF = {"cpu_19hz", "cpu_99hz", "cpu_499hz", "cpu_threads", "shares", "threads", "depth",
        "whole_stacks", "unwinding", "symbols", "kernel_stacks", "kernel_time", "short_lived", "steps",
-       "identities", "lost"}
+       "identities", "lost", "blocked", "lock", "life", "gil_wait", "gil_held", "python_lines"}
 USER = {"user_cpu", "user_shares", "user_stacks"}
 
 
 def run(*command, **more):
-    return subprocess.run(command, capture_output=True, text=True, timeout=170, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, **more)
 
 
 class Validate(unittest.TestCase):

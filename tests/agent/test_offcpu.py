@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
                                 "integration"))
 import agent_lib
 import stratasink
+import test_agent_run
 
 AGENT, WORKLOAD = os.environ.get("STRATA_AGENT", ""), os.environ.get("STRATA_WORKLOAD", "")
 GIL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
@@ -184,6 +185,40 @@ class Offcpu(unittest.TestCase):
                     self.assertNotEqual(m[1], name, "nobody waits for itself")
         # what it holds the lock for is not the sums
         self.assertLess(c.sum(GIL_HELD, "hash"), c.sum(CPU, "hash") / 2 + 20 * MS)
+
+    def test_auto(self):
+        """The agent, with its rights cut: Python with threads has these types, others no data."""
+        with tempfile.TemporaryDirectory() as d:
+            ingest = stratasink.Ingest()
+            agent = test_agent_run.Agent(d, ingest.url, "batch.interval=1s")
+            others = subprocess.Popen(["sleep", "120"])
+            program = None
+            try:
+                agent.wait_running()
+                program = subprocess.Popen(["/usr/bin/python3", GIL, "90000"],
+                                           stdout=subprocess.DEVNULL)
+                until = time.monotonic() + 80
+                waits = 0
+                while not waits and time.monotonic() < until:
+                    time.sleep(0.2)
+                    waits = sum(r["value"] for b in ingest.batches() for r in b.rows(GIL_WAIT)
+                                if r["thread"] == "fight-1")
+                self.assertGreater(waits, 0)
+            finally:
+                for p in (others, program):
+                    if p:
+                        p.kill()
+                        p.wait()
+                self.assertEqual(agent.stop(), 0)
+                ingest.close()
+            for b in ingest.batches():
+                for s in b.other_streams:
+                    if s.one(1) in (OFFCPU, RUNQ, GIL_WAIT):
+                        self.assertTrue(s.one(5) or not s.column(26), "of a process, or no rows")
+                for kind in (OFFCPU, RUNQ):
+                    for r in b.rows(kind):
+                        self.assertNotEqual(r["thread"], "sleep", "of one thread: no data")
+            self.assertGreater(agent.status()["figures"]["agent_offcpu_stacks"], 0)
 
     def test_types(self):
         c = Capture(WORKLOAD, "blocked", "200", types="cpu")

@@ -81,7 +81,7 @@ class Validate(unittest.TestCase):
                 "validate", "--quick")
         self.assertEqual(r.returncode, 77, r.stdout + r.stderr)
         self.assertIn("seccomp", r.stdout)
-        self.assertTrue(r.stdout.endswith("0 passed, 0 failed, 19 skipped\n"), r.stdout)
+        self.assertRegex(r.stdout, r"\n0 passed, 0 failed, [1-9]\d+ skipped\n\Z")
 
     def test_a_lie_is_found(self):
         """A photo server that says other shares than it burns."""

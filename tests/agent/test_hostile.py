@@ -133,11 +133,8 @@ class Hostile(unittest.TestCase):
 
     def test_births(self):
         # a leak shows each time; what is still being read of the machine's other programs, which
-        # others may start, in the half that it falls into
-        grown = []
-        while not grown or (grown[-1] >= 12 and len(grown) < 3):
-            grown.append(self.births(60 if LONG else 8))
-        self.assertLess(grown[-1], 12, grown)
+        # others may start, once: in the half that it falls into, and as a peak
+        agent_lib.not_by_chance(lambda: self.assertLess(self.births(60 if LONG else 8), 12), 6)
 
     def test_replaced(self):
         """Another file takes the name of the one that runs: stacks are of the one that runs."""

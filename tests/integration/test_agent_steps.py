@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -210,6 +211,9 @@ class Steps(unittest.TestCase):
     def test_restart(self):
         """The agent is killed and comes again: every step is what it was, those in between lack."""
         p = self.program(STEPS, "run", service="steps-run")
+        lines = []  # read all the time: a pipe that is full stops the program
+        reading = threading.Thread(target=lambda: lines.extend(p.process.stdout))
+        reading.start()
         p.go()
         self.answered("steps-run", 1)
         time.sleep(1)
@@ -223,12 +227,13 @@ class Steps(unittest.TestCase):
             calls = self.figure("step_calls")
             self.wait(lambda: self.figure("step_calls") > calls + 100)
         p.process.stdin.close()
-        for line in p.process.stdout:
+        p.process.wait()
+        reading.join()
+        for line in lines:
             n = line.split()
             if len(n) == 7:
                 v = list(map(int, n[1:]))
                 p.truth.append((n[0], v[0], v[1], (v[2], v[3]), (v[4], v[5])))
-        p.process.wait()
         p.process.stdout.close()
         late = [t for t in p.truth if t[3][0] > up]
         self.assertGreater(len(late), 20)

@@ -144,7 +144,7 @@ class Who(test_agent_run.Run):
         p.stdin.close(), p.stdout.close()
         _, batches = self.end(server, agent)
         lives = self.lives(batches, lambda s: s in (f"before-{ME}", f"after-{ME}"))
-        self.assertEqual(len(lives), 2)
+        self.assertEqual(len(lives), 2, lives)
         parent = next(v for v in lives.values() if v["pid"] == p.pid)
         child = next(v for v in lives.values() if v["pid"] != p.pid)
         print("fork and exec:", parent["services"], child["services"])
@@ -188,8 +188,8 @@ class Who(test_agent_run.Run):
         begun = time.time_ns()
         server = self.sink()
         for _ in range(2):
-            agent = self.agent(server.url)
             before = {x.boot for x in server.batches()}
+            agent = self.agent(server.url)
             names = [f"stays-{ME}"] + [f"shifted-{ME}"] * (shifted.poll() is None)
             wait_for(lambda: all(self.lives([x for x in server.batches() if x.boot not in before],
                                             lambda s: s == name) for name in names), "samples of both")

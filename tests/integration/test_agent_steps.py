@@ -138,8 +138,8 @@ class Steps(unittest.TestCase):
         off.sort()
         print(f"{what}: {len(rows)} steps, worst {off[-1] / 1000:.1f} us outside its bracket")
         self.assertLessEqual(off[len(off) * 99 // 100], TOLERANCE_NS)
-        # between two readings of the clocks the machine itself may stand still
-        self.assertLessEqual(off[-1], 10 * TOLERANCE_NS)
+        # between two readings of the clocks a thread may wait for its CPU, or the machine stand still
+        self.assertLessEqual(off[-1], 100_000_000)
 
     @staticmethod
     def nth(items, threads):

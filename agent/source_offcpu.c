@@ -116,7 +116,7 @@ int source_offcpu_window(struct source_offcpu *s, const struct source_offcpu_sin
                          struct err *err)
 {
     struct bpf_switch_sink own;
-    struct sa_swacct a;
+    struct sa_swacct a = {};
     int r;
 
     *ret = (struct source_offcpu_account){};

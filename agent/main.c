@@ -7,19 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/apart.h"
-#include "agent/check.h"
-#include "agent/check_pid.h"
-#include "agent/cmd_dump.h"
-#include "agent/collector.h"
-#include "agent/landlock.h"
-#include "agent/privs.h"
-#include "agent/procfile.h"
-#include "agent/reader.h"
-#include "agent/record.h"
-#include "agent/sandbox.h"
-#include "agent/status.h"
-#include "agent/validate.h"
+#include "agent/apart/apart.h"
+#include "agent/apart/landlock.h"
+#include "agent/apart/privs.h"
+#include "agent/apart/reader.h"
+#include "agent/apart/sandbox.h"
+#include "agent/cmd/check_pid.h"
+#include "agent/cmd/cmd_dump.h"
+#include "agent/cmd/record.h"
+#include "agent/cmd/validate.h"
+#include "agent/collect/check.h"
+#include "agent/collect/collector.h"
+#include "agent/collect/status.h"
+#include "agent/file/procfile.h"
+#include "agent/send/sender.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -243,6 +244,10 @@ static bool apart(void)
     return !args.single && strcmp(args.conf.processes, "apart") == 0;
 }
 
+/* What its other processes do. */
+static apart_serve_fn *const roles[APART_ROLES] = {
+    [APART_READER] = reader_serve, [APART_SENDER] = sender_serve};
+
 /* From here on with the rights that the agent has, and nothing is forked or executed any more. The
  * rows of it go into the table. A run starts its other processes, and hands its state directory
  * over; a look only says so. */
@@ -265,7 +270,7 @@ static int restrict_rights(struct check *c, bool run, struct err *err)
                   "a kernel with CONFIG_SECURITY_LANDLOCK, named in lsm= of its command line",
                   "reader and sender are held by their filters of system calls alone");
     if (run && apart()) /* from here on no process can be made */
-        TRY(apart_open(err));
+        TRY(apart_open(roles, err));
     if (sandbox_begin(!apart(), &why) < 0)
         check_add(c, "seccomp", BPF_PROBE_DEGRADED, "allow seccomp() in the container's profile",
                   why.msg);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/clock.h"
+#include "agent/source/clock.h"
 #include "base/str.h"
 #include "base/thread.h"
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/ehtab.h"
+#include "agent/file/ehtab.h"
 #include "base/str.h"
 
 static int64_t read_fd(void *ctx, void *to, uint64_t n, uint64_t at)

@@ -2,13 +2,13 @@
 /*
  * oracle [-l] [-p PERIOD_NS] [-s SECONDS] [-w SECONDS] [-v N] -- COMMAND...
  *
- * Same sample, two unwinders (agent/oracle.h), of a command. -w: at least so long nothing counts,
- * and until all tables are built that samples asked for. -v: print so many differences. -l: as
- * without bpf_loop().
- * Output: one line of key=value: the counters of struct oracle_result; ours_STOP: we stopped with
- * that reason, libdw went on. Exit 0, 77 no BPF here, 2 usage or another error.
+ * Same sample, two unwinders (agent/cmd/oracle.h), of a command. -w: at least so long nothing
+ * counts, and until all tables are built that samples asked for. -v: print so many differences. -l:
+ * as without bpf_loop(). Output: one line of key=value: the counters of struct oracle_result;
+ * ours_STOP: we stopped with that reason, libdw went on. Exit 0, 77 no BPF here, 2 usage or another
+ * error.
  */
-#include "agent/oracle.h"
+#include "agent/cmd/oracle.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/batcher.h"
-#include "agent/clock.h"
-#include "agent/procfile.h"
-#include "agent/upload.h"
+#include "agent/file/procfile.h"
+#include "agent/send/batcher.h"
+#include "agent/send/upload.h"
+#include "agent/source/clock.h"
 #include "base/arena.h"
 #include "base/json_out.h"
 

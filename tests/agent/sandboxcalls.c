@@ -2,7 +2,7 @@
 /* Prints the names of the system calls that the agent's own filter lets pass, one a line. */
 #include <stdio.h>
 
-#include "agent/sandbox.h"
+#include "agent/apart/sandbox.h"
 
 int main(void)
 {

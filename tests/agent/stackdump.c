@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/procfile.h"
-#include "agent/procread.h"
-#include "agent/unwind_native.h"
+#include "agent/file/procfile.h"
+#include "agent/proc/procread.h"
+#include "agent/unwind/unwind_native.h"
 
 static void maps(pid_t pid)
 {

@@ -23,9 +23,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/ehtab.h"
-#include "agent/proc.h"
-#include "agent/source_cpu.h"
+#include "agent/file/ehtab.h"
+#include "agent/proc/proc.h"
+#include "agent/source/source_cpu.h"
 #include "base/arena.h"
 #include "base/time.h"
 

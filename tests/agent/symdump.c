@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/binary.h"
-#include "agent/debugfile.h"
-#include "agent/demangle.h"
-#include "agent/dwarfline.h"
-#include "agent/names.h"
+#include "agent/file/binary.h"
+#include "agent/file/demangle.h"
+#include "agent/file/dwarfline.h"
+#include "agent/name/debugfind.h"
+#include "agent/name/names.h"
 #include "base/arena.h"
 #include "base/time.h"
 
@@ -98,7 +98,7 @@ static enum dwarfline_fail lines_of(struct binary *b, const char *dirs, struct d
     job->alt_fd = -1;
     why = dwarfline_read(job, ret);
     if (why == DWARFLINE_NO_DWARF) {
-        job->fd = debugfile_of(b, dirs, &facts, counts);
+        job->fd = debugfind_of(b, dirs, &facts, counts);
         if (job->fd >= 0) {
             dwarfline_deinit(ret);
             why = dwarfline_read(job, ret);

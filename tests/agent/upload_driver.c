@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/batchmake.h"
-#include "agent/upload.h"
+#include "agent/send/batchmake.h"
+#include "agent/send/upload.h"
 #include "base/json_out.h"
 #include "base/time.h"
 #include "proto/wire.h"

@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/dwchain.h"
-#include "agent/names.h"
-#include "agent/source_user_private.h"
+#include "agent/cmd/dwchain.h"
+#include "agent/name/names.h"
+#include "agent/source/source_user_private.h"
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/time.h"

@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/dwarfline.h"
-#include "agent/elffile.h"
+#include "agent/file/dwarfline.h"
+#include "agent/file/elffile.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MAX_ADDR 256

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "agent/ehtab.h"
+#include "agent/file/ehtab.h"
 #include "tests/fuzz/fuzz.h"
 
 struct bytes {

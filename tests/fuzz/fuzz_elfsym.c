@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "agent/debugfile.h"
-#include "agent/elfsym.h"
+#include "agent/file/debugfile.h"
+#include "agent/name/elfsym.h"
 #include "tests/fuzz/fuzz.h"
 
 static uint64_t n_ok, n_refused, n_mini, n_mini_failed, n_link, n_bad_link;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/account.h"
+#include "agent/source/account.h"
 #include "tests/lib/testing.h"
 
 #define P UINT64_C(10101010)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "agent/batcher.h"
-#include "agent/spool.h"
+#include "agent/send/batcher.h"
+#include "agent/send/spool.h"
 #include "base/loss.h"
 #include "base/time.h"
 #include "proto/wire.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Folding coarser: every sum stays, by whatever it is still told apart. */
-#include "agent/batchfold.h"
+#include "agent/send/batchfold.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

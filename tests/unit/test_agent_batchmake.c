@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/batchmake.h"
+#include "agent/send/batchmake.h"
 #include "base/loss.h"
 #include "base/time.h"
 #include "proto/wire.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cgroup.h"
+#include "agent/proc/cgroup.h"
 #include "tests/lib/testing.h"
 
 #define ID "3f29e0c1b7a5d4e6f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f"

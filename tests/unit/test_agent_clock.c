@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of the wall clock and suspends are told apart, and from time that merely passes. */
-#include "agent/clock.h"
+#include "agent/source/clock.h"
 #include "tests/lib/testing.h"
 
 #define HOUR (3600 * NS_PER_S)

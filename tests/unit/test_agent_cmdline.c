@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cmdline.h"
+#include "agent/proc/cmdline.h"
 #include "tests/lib/testing.h"
 
 #define ARGS(lit) ((struct str){lit, sizeof(lit)}) /* the last NUL belongs to it */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The kernel's clock of a process beside its samples: what errs by chance or is counted as lost is
  * not said, what is wrong is. */
-#include "agent/crosscheck.h"
+#include "agent/source/crosscheck.h"
 #include "tests/lib/testing.h"
 
 #define P INT64_C(10101010)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
-#include "agent/demangle.h"
+#include "agent/file/demangle.h"
 #include "base/arena.h"
 #include "tests/lib/testing.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/ehtab.h"
+#include "agent/file/ehtab.h"
 #include "tests/lib/testing.h"
 
 enum {

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/elfsym.h"
-#include "agent/names.h"
+#include "agent/name/elfsym.h"
+#include "agent/name/names.h"
 #include "base/map.h"
 #include "tests/lib/testing.h"
 

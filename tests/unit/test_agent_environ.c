@@ -2,7 +2,7 @@
 /* The allow-list of variables, label texts, and the labels of a process. */
 #include <errno.h>
 
-#include "agent/who.h"
+#include "agent/proc/who.h"
 #include "tests/lib/testing.h"
 
 static struct arena a;

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/jitmap.h"
-#include "agent/jits.h"
-#include "agent/rootfile.h"
+#include "agent/file/jitmap.h"
+#include "agent/file/rootfile.h"
+#include "agent/name/jits.h"
 #include "base/buf.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/ksym.h"
+#include "agent/name/ksym.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "agent/binary.h"
 #include "agent/bpf/cpu.h"
-#include "agent/lines.h"
+#include "agent/file/binary.h"
+#include "agent/name/lines.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/source_offcpu.h"
+#include "agent/source/source_offcpu.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

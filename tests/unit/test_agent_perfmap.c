@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/perfmap.h"
+#include "agent/file/perfmap.h"
 #include "base/buf.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/proc.h"
+#include "agent/proc/proc.h"
 #include "base/buf.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"

@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/procfile.h"
-#include "agent/procread.h"
+#include "agent/file/procfile.h"
+#include "agent/proc/procread.h"
 #include "tests/lib/testing.h"
 
 static void stat_line(void **state)

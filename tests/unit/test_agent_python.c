@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/procfile.h"
-#include "agent/procread.h"
-#include "agent/pyline.h"
-#include "agent/pynames.h"
+#include "agent/file/procfile.h"
+#include "agent/proc/procread.h"
+#include "agent/python/pyline.h"
+#include "agent/python/pynames.h"
 #include "base/buf.h"
 #include "tests/lib/testing.h"
 
@@ -743,9 +743,9 @@ static void anything(void **state)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static struct stackagg_py first_of(struct pynames *n, struct sa_ev *ev)
+static struct pynames_frame first_of(struct pynames *n, struct sa_ev *ev)
 {
-    static struct stackagg_py py[SA_MAX_PY];
+    static struct pynames_frame py[SA_MAX_PY];
 
     memset(py, 0, sizeof py);
     assert_int_equal(pynames_get(n, 1, &made.l, &mem_made, ev, py), ev->npy);
@@ -756,7 +756,7 @@ static void names(void **state)
 {
     struct pynames *n = pynames_new(0);
     struct pynames_stats s;
-    struct stackagg_py f;
+    struct pynames_frame f;
 
     (void)state;
     make_honest();
@@ -779,7 +779,7 @@ static void names_that_lie(void **state)
 {
     struct pynames *n = pynames_new(0);
     struct pynames_stats s;
-    struct stackagg_py f;
+    struct pynames_frame f;
     struct sa_ev *ev;
 
     (void)state;

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/apart.h"
-#include "agent/reader.h"
+#include "agent/apart/apart.h"
+#include "agent/apart/reader.h"
 #include "base/arena.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
@@ -319,6 +319,8 @@ static struct binary *other_id(int fd, const struct binary *good)
     return opened(fd);
 }
 
+static apart_serve_fn *const roles[APART_ROLES] = {[APART_READER] = reader_serve};
+
 static int begin(void **state)
 {
     struct files *f = xcalloc(1, sizeof *f);
@@ -331,7 +333,7 @@ static int begin(void **state)
     for (unsigned i = 0; i < f->evil->id_len; i++)
         (void)snprintf(id + 2 * (size_t)i, 3, "%02x", f->evil->id_bytes[i]);
     assert_int_equal(setenv("STRATA_TEST_READER_ABORT", id, 1), 0); // NOLINT(concurrency-mt-unsafe)
-    assert_ok(apart_open(&err), &err);
+    assert_ok(apart_open(roles, &err), &err);
     assert_ok(reader_start(NS_PER_MS, &err), &err);
     *state = f;
     return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Restraint on a model of an agent whose cost follows its rate: it comes under its budget, stays
  * there without going to and fro, and returns when there is room. */
-#include "agent/restrain.h"
+#include "agent/collect/restrain.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "agent/glob.h"
-#include "agent/rules.h"
+#include "agent/proc/glob.h"
+#include "agent/proc/rules.h"
 #include "tests/lib/testing.h"
 
 static const struct {

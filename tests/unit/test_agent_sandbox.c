@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/sandbox.h"
+#include "agent/apart/sandbox.h"
 #include "tests/lib/testing.h"
 
 /* Without arguments that mean something: descriptors of nothing, addresses of nothing. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The vectors of FIPS 180-4's examples and NIST's short-message file. */
-#include "agent/sha256.h"
+#include "agent/file/sha256.h"
 #include "tests/lib/testing.h"
 
 static void check(const char *text, size_t repeat, const char *hex)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "agent/spool.h"
+#include "agent/send/spool.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/clock.h"
-#include "agent/spool.h"
-#include "agent/spool_disk.h"
+#include "agent/send/spool.h"
+#include "agent/send/spool_disk.h"
+#include "agent/source/clock.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

@@ -2,7 +2,7 @@
 /* No nanosecond is lost in the fold, whatever is full; equal stacks meet, others do not. */
 #include <stdlib.h>
 
-#include "agent/stackagg.h"
+#include "agent/source/stackagg.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

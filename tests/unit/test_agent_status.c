@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
-#include "agent/status.h"
+#include "agent/collect/status.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

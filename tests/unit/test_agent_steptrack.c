@@ -2,7 +2,7 @@
 /* From calls to steps: every rule, with what is dropped and counted. */
 #include <stdlib.h>
 
-#include "agent/steptrack.h"
+#include "agent/source/steptrack.h"
 #include "tests/lib/testing.h"
 
 #define NEXT STEPTRACK_NEXT

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/ehtab.h"
-#include "agent/tables.h"
+#include "agent/file/ehtab.h"
+#include "agent/unwind/tables.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"
 

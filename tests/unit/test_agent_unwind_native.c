@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/unwind_native.h"
+#include "agent/unwind/unwind_native.h"
 #include "base/buf.h"
 #include "base/time.h"
 #include "tests/lib/testing.h"

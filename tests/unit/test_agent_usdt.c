@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/usdt.h"
+#include "agent/file/usdt.h"
 #include "tests/lib/testing.h"
 
 #define STRATA_STEP_IMPL

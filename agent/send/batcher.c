@@ -17,7 +17,6 @@
 #define BODY_DEFAULT ((size_t)16 << 20)
 #define MAX_DROPPED  16
 #define QUEUE        64
-#define LOST         2  /* cpu, gil_held */
 #define JITS         64 /* processes to look at; told again if there is no room */
 
 struct batcher {
@@ -35,7 +34,7 @@ struct batcher {
     struct jits_target jit[JITS];
     uint32_t n_jit;
     bool stop;
-    struct batchmake_dropped lost[LOST]; /* windows given up, by type; none where covers is empty */
+    struct batchmake_sums lost; /* windows given up: told with the next batch that is made */
     struct batcher_stats stats;
 };
 
@@ -49,57 +48,67 @@ static void job_free(struct batcher_job *j)
     *j = (struct batcher_job){};
 }
 
-static bool is_lost(const struct batchmake_dropped *d)
+/* What a window holds of the types beside CPU time. Which waits were for Python's lock is found
+ * with the names of a batch, so of gil_wait the time is not known. */
+static void sum_rows(const struct stackagg_window *w,
+                     struct batchmake_dropped sum[static PTYPE_BUILTIN_END])
 {
-    return d->covers.t0.v < d->covers.t1.v;
-}
+    struct batchmake_dropped *off = &sum[PTYPE_OFFCPU], *runq = &sum[PTYPE_RUNQ];
 
-/* Told with the next batch that is made; no number was given. */
-static void keep_lost_locked(struct batcher *b, const struct batchmake_dropped *d) REQUIRES(&b->mu)
-{
-    struct batchmake_dropped *l = &b->lost[d->type == PTYPE_CPU ? 0 : 1];
+    for (uint32_t i = 0; i < w->n_row; i++) {
+        const struct stackagg_row *r = &w->row[i];
 
-    if (!is_lost(d))
-        return;
-    if (!is_lost(l)) {
-        *l = *d;
-        return;
+        sum[PTYPE_GIL_HELD].weight += r->gil_weight;
+        if (!r->off)
+            continue;
+        off->n += r->count;
+        off->weight += r->weight;
+        runq->n += r->runq_count;
+        runq->weight += r->runq_weight;
+        if (r->holder)
+            sum[PTYPE_GIL_WAIT].n += r->count;
     }
-    if (d->covers.t0.v < l->covers.t0.v)
-        l->covers.t0 = d->covers.t0;
-    if (d->covers.t1.v > l->covers.t1.v)
-        l->covers.t1 = d->covers.t1;
-    l->n += d->n;
-    l->weight += d->weight;
+    sum[PTYPE_GIL_HELD].n = w->gil.known;
+    sum[PTYPE_GIL_WAIT].weight = sum[PTYPE_GIL_WAIT].n ? BATCH_NO_WEIGHT : 0;
 }
 
-static int64_t gil_weight(const struct stackagg_window *w)
+/* Is type in the window, and of whom else than of some processes that had nothing? */
+static bool holds(const struct stackagg_window *w, uint32_t type, uint64_t n)
 {
-    int64_t sum = 0;
-
-    for (uint32_t i = 0; i < w->n_row; i++)
-        sum += w->row[i].gil_weight;
-    return sum;
+    switch (type) {
+    case PTYPE_CPU:
+        return true;
+    case PTYPE_GIL_HELD:
+        return w->gil.on;
+    case PTYPE_OFFCPU:
+    case PTYPE_RUNQ:
+    case PTYPE_GIL_WAIT:
+        return w->off.on && w->off.types >> type & 1 && (n || !w->off.scoped) &&
+               (type != PTYPE_GIL_WAIT || w->off.python);
+    default:
+        return false;
+    }
 }
 
 /* A window that no batch will carry. */
 static void lose_locked(struct batcher *b, const struct stackagg_window *w) REQUIRES(&b->mu)
 {
     const struct source_account *a = &w->account;
-    struct batchmake_dropped d = {.type = PTYPE_CPU,
-                                  .why = LOSS_SPOOL_DROP,
-                                  .first = 1,
-                                  .covers = a->covers,
-                                  .n = a->received,
-                                  .weight = stackagg_weight(w),
-                                  .width = a->width};
+    struct batchmake_dropped sum[PTYPE_BUILTIN_END] = {
+        [PTYPE_CPU] = {.n = a->received, .weight = stackagg_weight(w)}};
 
-    keep_lost_locked(b, &d);
-    if (w->gil.on) {
-        d.type = PTYPE_GIL_HELD;
-        d.n = w->gil.known;
-        d.weight = gil_weight(w);
-        keep_lost_locked(b, &d);
+    sum_rows(w, sum);
+    for (uint32_t type = 0; type < PTYPE_BUILTIN_END; type++) {
+        struct batchmake_dropped *d = &sum[type];
+
+        if (!holds(w, type, d->n))
+            continue;
+        d->type = type;
+        d->why = LOSS_SPOOL_DROP;
+        d->first = 1; /* no number was given */
+        d->covers = a->covers;
+        d->width = type == PTYPE_CPU || type == PTYPE_GIL_HELD ? a->width : 1;
+        batchmake_sum(&b->lost, d);
     }
     b->stats.windows_dropped++;
     b->stats.steps_dropped += w->n_step;
@@ -209,7 +218,7 @@ static void make_range(struct batcher *b, const struct batcher_job *j, struct ba
 
 static void make(struct batcher *b, const struct batcher_job *j)
 {
-    struct batchmake_dropped dropped[MAX_DROPPED + LOST];
+    struct batchmake_dropped dropped[MAX_DROPPED + PTYPE_BUILTIN_END];
     struct batchmake_job job = {.metric = j->metric,
                                 .event = j->event,
                                 .n_metric = j->n_metric,
@@ -225,18 +234,16 @@ static void make(struct batcher *b, const struct batcher_job *j)
     taken = job.n_dropped;
     mutex_lock(&b->mu);
     b->stats.fold = job.fold;
-    for (unsigned i = 0; i < LOST; i++) {
-        if (is_lost(&b->lost[i]))
-            dropped[job.n_dropped++] = b->lost[i];
-        b->lost[i] = (struct batchmake_dropped){};
-    }
+    for (uint32_t i = 0; i < b->lost.n; i++)
+        dropped[job.n_dropped++] = b->lost.v[i];
+    b->lost.n = 0;
     mutex_unlock(&b->mu);
     buf_init(&m.plain, PLAIN_CAP);
     buf_init(&m.body, PLAIN_CAP);
     make_range(b, j, &job, 0, j->n_window, &m);
     mutex_lock(&b->mu); /* what no batch carries: the spool still has its own */
     for (uint32_t i = taken; i < job.n_dropped; i++)
-        keep_lost_locked(b, &dropped[i]);
+        batchmake_sum(&b->lost, &dropped[i]);
     b->stats.metrics_dropped += job.n_metric;
     b->stats.events_dropped += job.n_event;
     mutex_unlock(&b->mu);

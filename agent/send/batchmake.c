@@ -196,9 +196,23 @@ static void add_rows(struct making *k, const struct stackagg_window *w, struct m
         if (r->weight != (int64_t)r->count * w->account.period)
             c->by_period = false;
         add_gil_row(r, c, n, &rows->gil_held);
-        k->weight += r->weight;
-        k->gil_weight += r->gil_weight;
     }
+}
+
+void making_stream(struct making *k, const struct batch_stream *st,
+                   const struct batchfold_columns *c)
+{
+    struct batchmake_dropped held = {.type = st->type,
+                                     .why = LOSS_SPOOL_DROP,
+                                     .first = 1,
+                                     .covers = st->covers,
+                                     .n = st->received,
+                                     .width = st->width};
+
+    for (uint32_t i = 0; i < c->n; i++)
+        held.weight += c->value[i];
+    batchmake_sum(&k->held, &held);
+    *vec_push(&k->stream) = *st;
 }
 
 void making_lost(struct making *k, struct batch_stream *st, struct batch_loss *lost,
@@ -268,8 +282,6 @@ static int add_gil_stream(struct making *k, const struct batch_stream *cpu,
         weight += w[i]->gil.unreadable_weight;
     }
     st.expected = st.received;
-    k->gil = true;
-    k->gil_known += st.received;
     for (uint32_t i = 0; i < cpu->n_lost; i++) {
         lost[n] = cpu->lost[i];
         lost[n++].weight = BATCH_NO_WEIGHT;
@@ -280,7 +292,7 @@ static int add_gil_stream(struct making *k, const struct batch_stream *cpu,
     making_lost(k, &st, lost, LOSS_GIL_UNREADABLE, unreadable, weight);
     g->by_period = false;
     st.rows = making_rows_of(g);
-    *vec_push(&k->stream) = st;
+    making_stream(k, &st, g);
     return 0;
 }
 
@@ -353,8 +365,7 @@ static int add_stream(struct making *k, uint32_t from, uint32_t to, struct err *
                                 .weight = (int64_t)sum.kernel_hidden};
         st.expected = BATCH_UNKNOWN;
     }
-    k->received += sum.received;
-    *vec_push(&k->stream) = st;
+    making_stream(k, &st, &rows.cpu);
     if (gil)
         TRY(add_gil_stream(k, &st, w + from, to - from, &rows.gil_held, err));
     return making_off_streams(k, w + from, to - from, &st, &rows, err);
@@ -377,18 +388,48 @@ static int add_streams(struct making *k, struct err *err)
     return 0;
 }
 
+void batchmake_add(struct batchmake_dropped *sum, const struct batchmake_dropped *d)
+{
+    if (d->covers.t0.v < sum->covers.t0.v)
+        sum->covers.t0 = d->covers.t0;
+    if (d->covers.t1.v > sum->covers.t1.v)
+        sum->covers.t1 = d->covers.t1;
+    sum->n += d->n;
+    if (sum->weight == BATCH_NO_WEIGHT || d->weight == BATCH_NO_WEIGHT)
+        sum->weight = BATCH_NO_WEIGHT;
+    else
+        sum->weight += d->weight;
+}
+
+void batchmake_sum(struct batchmake_sums *s, const struct batchmake_dropped *d)
+{
+    uint32_t i = 0;
+
+    if (d->covers.t0.v >= d->covers.t1.v)
+        return;
+    while (i < s->n && s->v[i].type != d->type)
+        i++;
+    if (i < s->n) {
+        batchmake_add(&s->v[i], d);
+        return;
+    }
+    assert(s->n < PTYPE_BUILTIN_END);
+    s->v[s->n++] = *d;
+}
+
 /* What the spool gave up: streams without rows over its time, so that the hole is seen as loss. */
 static int add_dropped(struct making *k, struct err *err)
 {
     for (uint32_t i = 0; i < k->job->n_dropped; i++) {
         const struct batchmake_dropped *d = &k->job->dropped[i];
         struct batch_loss *lost = arena_array(&k->arena, struct batch_loss, 1);
+        bool by_ticks = d->type == PTYPE_CPU || d->type == PTYPE_GIL_HELD;
         struct batch_stream st = {.type = d->type,
                                   .kind = ptype_builtin((ptype_id)d->type)->kind,
                                   .width = d->width ? d->width : 1,
                                   .covers = d->covers,
                                   .state = SOURCE_OK,
-                                  .basis = BASIS_PERIODIC,
+                                  .basis = by_ticks ? BASIS_PERIODIC : BASIS_EVERY,
                                   .lost = lost};
 
         if (!lost)
@@ -654,16 +695,11 @@ static void sum_up(const struct making *k, struct batchmake_info *info)
 {
     const struct batchmake_job *job = k->job;
 
-    info->n = k->received;
-    info->weight = k->weight;
     info->nodes = k->node.n - 1;
     info->targets = k->target.n - 1;
     info->rows = k->rows;
-    info->gil = k->gil;
-    info->gil_n = k->gil_known;
-    info->gil_weight = k->gil_weight;
+    info->held = k->held;
     if (job->n_window) {
-        info->width = job->window[0]->account.width;
         info->covers.t0 = job->window[0]->account.covers.t0;
         info->covers.t1 = job->window[job->n_window - 1]->account.covers.t1;
     }

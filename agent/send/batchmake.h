@@ -53,10 +53,22 @@ struct batchmake_dropped {
     uint64_t first, last; /* seq */
     struct interval covers;
     uint64_t n;     /* observations */
-    int64_t weight; /* in the type's unit */
+    int64_t weight; /* in the type's unit, or BATCH_NO_WEIGHT */
     uint32_t width;
     uint32_t type; /* profile type */
 };
+
+/* Sums by profile type, in the order in which the types came. */
+struct batchmake_sums {
+    uint32_t n;
+    struct batchmake_dropped v[PTYPE_BUILTIN_END];
+};
+
+/* d's interval, observations and weight into sum. A weight that is not known makes the sum's
+ * unknown. */
+void batchmake_add(struct batchmake_dropped *sum, const struct batchmake_dropped *d);
+/* Into the sum of its type, a built-in one; an empty interval is nothing. */
+void batchmake_sum(struct batchmake_sums *s, const struct batchmake_dropped *d);
 
 struct batchmake_job {
     uint32_t n_window, n_metric, n_event, n_dropped;
@@ -72,13 +84,8 @@ struct batchmake_job {
 struct batchmake_info {
     uint64_t content;
     struct interval covers;
-    uint64_t n;     /* observations, idle ones too */
-    int64_t weight; /* of all rows, ns */
-    uint32_t width;
+    struct batchmake_sums held; /* observations (idle ticks too) and weight of its streams */
     uint32_t rows, nodes, targets;
-    bool gil;           /* gil_held is in it too, over the same time: */
-    uint64_t gil_n;     /* observations of which it is known who held the lock */
-    int64_t gil_weight; /* of its rows, ns */
 };
 
 struct batchmake *batchmake_new(const struct batchmake_conf *c);

@@ -162,7 +162,7 @@ static int add_stream(struct making *k, struct batch_stream st, struct batchfold
     making_lost(k, &st, room, LOSS_RING_FULL, lost, weight);
     st.rows = making_rows_of(c);
     k->rows += c->n;
-    *vec_push(&k->stream) = st;
+    making_stream(k, &st, c);
     return 0;
 }
 

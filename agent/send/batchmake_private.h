@@ -55,12 +55,8 @@ struct making {
     int64_t now; /* CLOCK_MONOTONIC */
     struct buf name;
     uint32_t kernel_bin;
-    int64_t weight;
-    uint64_t received;
     uint32_t rows;
-    bool gil;
-    uint64_t gil_known;
-    int64_t gil_weight;
+    struct batchmake_sums held;
 };
 
 /* Index under a 64-bit key; *ret_new: the caller makes the entry of that index. */
@@ -77,6 +73,9 @@ struct making_rows {
 [[nodiscard]] int making_columns(struct making *k, struct batchfold_columns *c, size_t n,
                                  struct err *err);
 struct batch_rows making_rows_of(const struct batchfold_columns *c);
+/* The stream, with these rows, is in the batch. */
+void making_stream(struct making *k, const struct batch_stream *st,
+                   const struct batchfold_columns *c);
 /* Into the room that was made; st->expected counts it. */
 void making_lost(struct making *k, struct batch_stream *st, struct batch_loss *lost,
                  enum loss_reason why, uint64_t n, int64_t weight);

@@ -90,12 +90,7 @@ static void join(struct batchmake_dropped *n, const struct batchmake_dropped *d)
         n->first = d->first < n->first ? d->first : n->first;
         n->last = d->last > n->last ? d->last : n->last;
     }
-    if (d->covers.t0.v < n->covers.t0.v)
-        n->covers.t0 = d->covers.t0;
-    if (d->covers.t1.v > n->covers.t1.v)
-        n->covers.t1 = d->covers.t1;
-    n->n += d->n;
-    n->weight += d->weight;
+    batchmake_add(n, d);
 }
 
 static void take_entry(struct telling *t, uint32_t i)
@@ -451,7 +446,7 @@ static struct item *item_of(const struct spool *s, const struct spool_new_batch 
 {
     struct item *i = xcalloc(1, sizeof *i);
     const struct batchmake_info *f = n->info;
-    uint32_t n_own = f->gil ? 2 : 1;
+    uint32_t n_own = f->held.n ? f->held.n : 1;
 
     i->b = (struct spool_batch){.seq = n->seq,
                                 .bytes = n->body.n,
@@ -469,22 +464,9 @@ static struct item *item_of(const struct spool *s, const struct spool_new_batch 
                                        .file_bytes = n->body.n};
     memcpy(i->head.boot, s->boot, 16);
     i->head.lost = xcalloc(i->head.n_lost, sizeof *i->head.lost);
-    i->head.lost[0] = (struct batchmake_dropped){.type = PTYPE_CPU,
-                                                 .why = LOSS_SPOOL_DROP,
-                                                 .first = n->seq,
-                                                 .last = n->seq,
-                                                 .covers = f->covers,
-                                                 .n = f->n,
-                                                 .weight = f->weight,
-                                                 .width = f->width};
-    if (f->gil) /* its number is told once, above */
-        i->head.lost[1] = (struct batchmake_dropped){.type = PTYPE_GIL_HELD,
-                                                     .why = LOSS_SPOOL_DROP,
-                                                     .first = 1,
-                                                     .covers = f->covers,
-                                                     .n = f->gil_n,
-                                                     .weight = f->gil_weight,
-                                                     .width = f->width};
+    i->head.lost[0] = (struct batchmake_dropped){.type = PTYPE_CPU, .why = LOSS_SPOOL_DROP};
+    memcpy(i->head.lost, f->held.v, f->held.n * sizeof *f->held.v);
+    i->head.lost[0].first = i->head.lost[0].last = n->seq; /* told once, with the first type */
     if (n->n_told)
         memcpy(i->head.lost + n_own, n->told, n->n_told * sizeof *n->told);
     return i;

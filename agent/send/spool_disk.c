@@ -138,7 +138,7 @@ static void put_head(struct buf *b, const struct spool_disk_head *h)
 static bool entry_ok(const struct batchmake_dropped *d)
 {
     return ptype_builtin(d->type) && (d->why == LOSS_SPOOL_DROP || d->why == LOSS_SEND_REJECTED) &&
-           d->covers.t0.v <= d->covers.t1.v && d->weight >= 0;
+           d->covers.t0.v <= d->covers.t1.v && (d->weight >= 0 || d->weight == BATCH_NO_WEIGHT);
 }
 
 /* 0, or -EBADMSG. ret->lost is heap. n: bytes at p. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What no batch carries is told by the next one that is made, and again if that one is given up: of
- * both types, with its sums. */
+ * each type, with its sums. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -46,8 +46,23 @@ static struct stackagg_window *window(int64_t second, unsigned n, unsigned mine)
 
         stackagg_add(fold, &e, a.covers.t0, &python, host);
     }
+    for (unsigned i = 0; i < n; i++) { /* and as many waits, of which one was for the lock */
+        struct sa_ev e = {.kind = 2, .tgid = 50, .tid = 50};
+
+        stackagg_add_off(fold,
+                         &(struct stackagg_off){.ev = &e,
+                                                .t = a.covers.t0,
+                                                .stop = STACKAGG_SHORT,
+                                                .n = 1,
+                                                .blocked = 300,
+                                                .queued = i % 2 ? 7 : 0,
+                                                .holder = i ? STR("") : STR("main/50")},
+                         &python, host);
+    }
     w = stackagg_take(fold, &a);
     w->gil.on = true;
+    w->off.on = w->off.python = true;
+    w->off.types = 1U << PTYPE_OFFCPU | 1U << PTYPE_RUNQ | 1U << PTYPE_GIL_WAIT;
     stackagg_free(fold);
     return w;
 }
@@ -180,18 +195,31 @@ static void given_up(void **state)
     assert_ok(wire_decode(buf_view(&raw), &limits, (real_ns){T0 + 60 * NS_PER_S}, &arena, &made,
                           NULL, NULL, &err),
               &err);
-    assert_int_equal(made.n_stream, 4);
+    assert_int_equal(made.n_stream, 10);
     l = lost(&made, PTYPE_CPU, LOSS_SPOOL_DROP);
     assert_int_equal(l.n, 30);
     assert_int_equal(l.weight, 30 * P);
     l = lost(&made, PTYPE_GIL_HELD, LOSS_SPOOL_DROP);
     assert_int_equal(l.n, 30);
     assert_int_equal(l.weight, 10 * P);
+    l = lost(&made, PTYPE_OFFCPU, LOSS_SPOOL_DROP);
+    assert_int_equal(l.n, 30);
+    assert_int_equal(l.weight, 30 * 300);
+    l = lost(&made, PTYPE_RUNQ, LOSS_SPOOL_DROP);
+    assert_int_equal(l.n, 15);
+    assert_int_equal(l.weight, 15 * 7);
+    l = lost(&made, PTYPE_GIL_WAIT, LOSS_SPOOL_DROP); /* at most two: which is not known */
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.weight, BATCH_NO_WEIGHT);
 
     /* the batch itself is refused: what it held, and what it told, each in its type */
     spool_drop(spool, b, SPOOL_DROP_BAD);
     n = spool_take_dropped(spool, d, 16);
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 10);
+    assert_int_equal(of(d, n, PTYPE_OFFCPU, LOSS_SEND_REJECTED)->weight, 5 * 300);
+    assert_int_equal(of(d, n, PTYPE_RUNQ, LOSS_SEND_REJECTED)->weight, 2 * 7);
+    assert_int_equal(of(d, n, PTYPE_GIL_WAIT, LOSS_SEND_REJECTED)->weight, 0);
+    assert_int_equal(of(d, n, PTYPE_GIL_WAIT, LOSS_SPOOL_DROP)->weight, BATCH_NO_WEIGHT);
     assert_int_equal(of(d, n, PTYPE_CPU, LOSS_SEND_REJECTED)->weight, 5 * P);
     assert_int_equal(of(d, n, PTYPE_CPU, LOSS_SEND_REJECTED)->first, 1);
     assert_int_equal(of(d, n, PTYPE_CPU, LOSS_SEND_REJECTED)->last, 1);

@@ -167,7 +167,7 @@ static void sums(void **state)
     for (uint32_t i = 0; i < st->rows.n; i++)
         sum += (int64_t)st->rows.count[i] * st->period;
     assert_int_equal(sum, want);
-    assert_int_equal(info.weight, want);
+    assert_int_equal(info.held.v[0].weight, want);
     assert_int_equal(sum, 1500 * P);
     assert_null(st->rows.value); /* every value is count x period */
     assert_int_equal(st->covers.t0.v, T0);
@@ -353,8 +353,9 @@ static void dropped(void **state)
     assert_int_equal(st->lost[0].weight, 60 * P);
     assert_str(decoded.str[st->lost[0].why], STR("spool_drop"));
     /* of itself alone: the spool keeps what it tells */
-    assert_int_equal(info.n, 200);
-    assert_int_equal(info.weight, P);
+    assert_int_equal(info.held.n, 1);
+    assert_int_equal(info.held.v[0].n, 200);
+    assert_int_equal(info.held.v[0].weight, P);
     assert_int_equal(info.covers.t0.v, T0);
     stackagg_window_free(w[0]);
 }
@@ -509,6 +510,11 @@ static void off_cpu(void **state)
     assert_int_equal(runq->lost[0].weight, 10);
     assert_true(str_eq(frame_name(runq->rows.node[1]), STR("[no stack: throttled]")));
     assert_int_equal(stream_of(PTYPE_CPU, 0)->rows.n, 1);
+    assert_int_equal(info.held.n, 3);
+    assert_int_equal(info.held.v[1].type, PTYPE_OFFCPU);
+    assert_int_equal(info.held.v[1].n, 2);
+    assert_int_equal(info.held.v[1].weight, 400);
+    assert_int_equal(info.held.v[2].weight, 70);
     stackagg_window_free(w[0]);
 }
 
@@ -537,6 +543,8 @@ static void off_cpu_of_some(void **state)
     assert_int_equal(sum, 345);
     assert_int_equal(stream_of(PTYPE_OFFCPU, 0)->lost[0].weight, 9);
     assert_int_equal(stream_of(PTYPE_OFFCPU, 0)->rows.n, 0);
+    assert_int_equal(info.held.n, 2);
+    assert_int_equal(info.held.v[1].weight, 345); /* of all of them together */
     stackagg_window_free(w[0]);
 }
 

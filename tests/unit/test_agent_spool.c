@@ -8,13 +8,24 @@
 #include "base/time.h"
 #include "tests/lib/testing.h"
 
+static void hold(struct batchmake_info *i, uint32_t type, uint64_t n, int64_t weight)
+{
+    batchmake_sum(&i->held, &(struct batchmake_dropped){.why = LOSS_SPOOL_DROP,
+                                                        .first = 1,
+                                                        .covers = i->covers,
+                                                        .n = n,
+                                                        .weight = weight,
+                                                        .width = 2,
+                                                        .type = type});
+}
+
 static struct batchmake_info info_of(uint64_t seq)
 {
-    return (struct batchmake_info){
-        .covers = {{(int64_t)seq * NS_PER_S}, {(int64_t)(seq + 1) * NS_PER_S}},
-        .n = 200,
-        .weight = 2000,
-        .width = 2};
+    struct batchmake_info i = {
+        .covers = {{(int64_t)seq * NS_PER_S}, {(int64_t)(seq + 1) * NS_PER_S}}};
+
+    hold(&i, PTYPE_CPU, 200, 2000);
+    return i;
 }
 
 static void put(struct spool *s, uint64_t seq, size_t n)
@@ -148,16 +159,19 @@ static void no_room(void **state)
 {
     struct spool *s = in_memory(1 << 20, 3600 * NS_PER_S);
     struct batchmake_dropped d[96];
-    uint64_t n[2][2] = {}, seq = 0;
-    int64_t weight[2][2] = {};
+    uint64_t n[PTYPE_BUILTIN_END][2] = {}, seq = 0;
+    int64_t weight[PTYPE_BUILTIN_END][2] = {};
 
     (void)state;
     for (unsigned i = 0; i < 400; i++) { /* every second one: no two are neighbours */
         struct batchmake_info info = info_of(++seq);
 
-        info.gil = i >= 200;
-        info.gil_n = 100;
-        info.gil_weight = 700;
+        if (i >= 200)
+            hold(&info, PTYPE_GIL_HELD, 100, 700);
+        if (i >= 300) {
+            hold(&info, PTYPE_OFFCPU, 7, 90);
+            hold(&info, PTYPE_RUNQ, 6, 80);
+        }
         spool_put(s, &(struct spool_new_batch){.seq = seq, .body = STR("x"), .info = &info});
         spool_drop(s, spool_front(s, 0), i % 50 == 49 ? SPOOL_DROP_BAD : SPOOL_DROP_DAMAGED);
         put(s, ++seq, 1);
@@ -165,7 +179,7 @@ static void no_room(void **state)
     }
     for (uint32_t m; (m = spool_take_dropped(s, d, 96)) > 0;) {
         for (uint32_t i = 0; i < m; i++) {
-            unsigned type = d[i].type == PTYPE_GIL_HELD, why = d[i].why == LOSS_SEND_REJECTED;
+            unsigned type = d[i].type, why = d[i].why == LOSS_SEND_REJECTED;
 
             n[type][why] += d[i].n;
             weight[type][why] += d[i].weight;
@@ -173,14 +187,16 @@ static void no_room(void **state)
         put(s, ++seq, 1);
         spool_done(s, spool_front(s, 0), false);
     }
-    assert_int_equal(n[0][0], UINT64_C(392) * 200);
-    assert_int_equal(weight[0][0], 392 * 2000);
-    assert_int_equal(n[0][1], 8 * 200);
-    assert_int_equal(weight[0][1], 8 * 2000);
-    assert_int_equal(n[1][0], UINT64_C(196) * 100);
-    assert_int_equal(weight[1][0], 196 * 700);
-    assert_int_equal(n[1][1], 4 * 100);
-    assert_int_equal(weight[1][1], 4 * 700);
+    assert_int_equal(n[PTYPE_CPU][0], UINT64_C(392) * 200);
+    assert_int_equal(weight[PTYPE_CPU][0], 392 * 2000);
+    assert_int_equal(n[PTYPE_CPU][1], 8 * 200);
+    assert_int_equal(weight[PTYPE_CPU][1], 8 * 2000);
+    assert_int_equal(n[PTYPE_GIL_HELD][0], UINT64_C(196) * 100);
+    assert_int_equal(weight[PTYPE_GIL_HELD][0], 196 * 700);
+    assert_int_equal(n[PTYPE_GIL_HELD][1], 4 * 100);
+    assert_int_equal(weight[PTYPE_GIL_HELD][1], 4 * 700);
+    assert_int_equal(weight[PTYPE_OFFCPU][0] + weight[PTYPE_OFFCPU][1], 100 * 90);
+    assert_int_equal(n[PTYPE_RUNQ][1], 2 * 6);
     spool_free(s);
 }
 

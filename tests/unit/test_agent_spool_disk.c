@@ -57,14 +57,25 @@ static struct spool *open_spool(uint8_t run, uint64_t cap)
         .dir = dir, .cap = cap, .memory_cap = 5000, .max_age = 3600 * NS_PER_S, .boot = {run}});
 }
 
+static void hold(struct batchmake_info *i, uint32_t type, uint64_t n, int64_t weight)
+{
+    batchmake_sum(&i->held, &(struct batchmake_dropped){.why = LOSS_SPOOL_DROP,
+                                                        .first = 1,
+                                                        .covers = i->covers,
+                                                        .n = n,
+                                                        .weight = weight,
+                                                        .width = 2,
+                                                        .type = type});
+}
+
 static struct batchmake_info info_of(uint64_t seq)
 {
-    return (struct batchmake_info){
+    struct batchmake_info i = {
         .content = seq * 77,
-        .covers = {{(int64_t)seq * NS_PER_S}, {(int64_t)(seq + 1) * NS_PER_S}},
-        .n = 200,
-        .weight = 2000,
-        .width = 2};
+        .covers = {{(int64_t)seq * NS_PER_S}, {(int64_t)(seq + 1) * NS_PER_S}}};
+
+    hold(&i, PTYPE_CPU, 200, 2000);
+    return i;
 }
 
 static void put_telling(struct spool *s, uint64_t seq, size_t n,
@@ -283,6 +294,34 @@ static void told_once(void **state)
     spool_free(s);
 }
 
+/* Another run gives the batch up: each type's sum is told, one whose time was not known as such. */
+static void every_type(void **state)
+{
+    struct batchmake_info info = info_of(1);
+    struct spool *s = open_spool(1, 1 << 20);
+    struct batchmake_dropped d[8];
+
+    (void)state;
+    hold(&info, PTYPE_GIL_HELD, 3, 30);
+    hold(&info, PTYPE_OFFCPU, 4, 40);
+    hold(&info, PTYPE_RUNQ, 0, 0);
+    hold(&info, PTYPE_GIL_WAIT, 2, BATCH_NO_WEIGHT);
+    spool_put(s, &(struct spool_new_batch){.seq = 1, .body = STR(""), .info = &info});
+    spool_free(s);
+    s = open_spool(2, 1 << 20);
+    spool_drop(s, expect(s, 1, 1), SPOOL_DROP_BAD);
+    assert_int_equal(spool_take_dropped(s, d, 8), 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(d[i].type, info.held.v[i].type);
+        assert_int_equal(d[i].n, info.held.v[i].n);
+        assert_int_equal(d[i].weight, info.held.v[i].weight);
+        assert_int_equal(d[i].why, LOSS_SEND_REJECTED);
+        assert_int_equal(d[i].covers.t0.v, info.covers.t0.v);
+        assert_int_equal(d[i].covers.t1.v, info.covers.t1.v);
+    }
+    spool_free(s);
+}
+
 static void older_than_max_age(void **state)
 {
     struct spool *s = open_spool(1, 1 << 20);
@@ -425,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(modes, fresh, gone),
         cmocka_unit_test_setup_teardown(damaged, fresh, gone),
         cmocka_unit_test_setup_teardown(told_once, fresh, gone),
+        cmocka_unit_test_setup_teardown(every_type, fresh, gone),
         cmocka_unit_test_setup_teardown(older_than_max_age, fresh, gone),
         cmocka_unit_test_setup_teardown(not_writable, fresh, gone),
         cmocka_unit_test_setup_teardown(two_in_flight, fresh, gone),

@@ -18,6 +18,7 @@
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
  *   shown.c                   the same, without what is too small to be shown
+ *   numbers.c                 the same, without names: what tables and searches are made of
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
  *   tree.c sandwich.c diff.c  the answers made of them
@@ -464,6 +465,7 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
 struct query_shown_ask {
     uint32_t width; /* above 0 */
     uint64_t root;
+    struct str match; /* what is searched for: query_shape.seen; {NULL, 0}: nothing */
 };
 
 struct query_shape;
@@ -497,6 +499,8 @@ struct query_numbers {
     const uint64_t *again;        /* bits: the function is above the node as well */
     uint32_t n_acc;
     struct query_acc *const *acc; /* their entries name nodes: weights of their own */
+    const uint32_t *name; /* id of the epoch -> function of the tree, of nodes that weigh something;
+                             NULL: func is that already, or query_numbers_name() was not called */
     struct query_tree merged;
 };
 
@@ -505,6 +509,29 @@ struct query_numbers {
                                      struct query_numbers *ret, bool *ret_done,
                                      struct query_err *e);
 void query_numbers_deinit(struct query_numbers *u);
+
+/* ---- numbers.c ------------------------------------------------------------------------------- */
+
+/* The functions that occur get their names, in t: each once, however many nodes it has. */
+[[nodiscard]] int query_numbers_name(struct query *q, struct query_tree *t, struct query_numbers *u,
+                                     struct query_err *e);
+/* The function, in the tree, of a node that weighs something. */
+static inline uint32_t query_numbers_func(const struct query_numbers *u, uint32_t i)
+{
+    return u->name ? u->name[u->func[i]] : u->func[i];
+}
+static inline bool query_numbers_weighs(const struct query_numbers *u, uint32_t i)
+{
+    return u->sum[i].low != 0;
+}
+
+struct query_seen;
+/* query_shape_find() of named numbers under full names; t has the functions. All is in view. */
+[[nodiscard]] int query_numbers_find(struct query *q, const struct query_tree *t,
+                                     const struct query_numbers *u, const struct str *pattern,
+                                     uint32_t n, const char *param, uint32_t *bit,
+                                     struct query_seen *each, struct query_seen *any,
+                                     struct query_err *e);
 
 static inline uint64_t query_samples(const struct query_tree *t, uint32_t side, uint32_t i)
 {
@@ -515,8 +542,22 @@ static inline uint64_t query_samples(const struct query_tree *t, uint32_t side, 
 [[nodiscard]] int query_tree_match(struct query *q, const struct query_tree *t,
                                    const struct query_pattern *p, const char *param, uint8_t *ret,
                                    struct query_err *e);
+/* Bit k of ret[f]: pattern k matches function f of a frame. */
+[[nodiscard]] int query_tree_match_all(struct query *q, const struct query_tree *t,
+                                       const struct str *pattern, uint32_t n, const char *param,
+                                       uint32_t *ret, struct query_err *e);
+
+/* For tests: every question is answered from the whole tree. */
+extern bool query_whole_trees;
 
 /* ---- shape.c: the tree that is shown --------------------------------------------------------- */
+
+/* Samples that hold a match, each once. */
+struct query_seen {
+    unit_i128 total, view;
+    uint64_t samples, functions;
+    bool unknown;
+};
 
 struct query_shape {
     struct query_tree all;  /* the union: full names, unfiltered */
@@ -527,6 +568,7 @@ struct query_shape {
     const uint32_t *func;   /* function of all -> of t, 0: not shown; NULL: the same */
     uint32_t n_filtered;
     const struct query_filtered *filtered[2]; /* per side */
+    const struct query_seen *seen; /* of a search that shown.c has done; NULL: it has not */
 };
 
 /* The function under its short name; *ret may be f. */
@@ -549,13 +591,6 @@ void query_shape_deinit(struct query_shape *s);
                                    const struct query_tree *all, uint32_t n_acc,
                                    struct query_acc *const *acc, struct query_tree *to,
                                    const struct query_filtered **ret, struct query_err *e);
-
-/* Samples that hold a match, each once. */
-struct query_seen {
-    unit_i128 total, view;
-    uint64_t samples, functions;
-    bool unknown;
-};
 
 /*
  * What n patterns find in what is shown, tried on full names. Bit k of bit[f]: pattern k matches a

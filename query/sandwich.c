@@ -13,10 +13,14 @@
 struct sandwich {
     struct query *q;
     const struct query_shape *s;
+    const struct query_numbers *by; /* in place of nodes; NULL: the tree is whole */
+    uint32_t n;                     /* nodes of either */
+    const uint32_t *parent;
     uint8_t *is;    /* per function: it is the one */
     uint32_t *at;   /* per node: 1 + its node among the callees; 0: not at or below an occurrence */
     uint8_t *outer; /* per node: an outermost occurrence */
-    uint32_t one;   /* the function, if there is only one; else 0 */
+    uint32_t n_hit, *hit; /* those functions */
+    uint32_t one;         /* the function, if there is only one; else 0 */
     struct query_tree callers, callees;
 };
 
@@ -26,18 +30,57 @@ static bool meant(const struct query_func *f, const struct query_sandwich_ask *a
            (ask->file.n == 0 || str_eq(f->file, ask->file));
 }
 
-static void find(struct sandwich *w, const struct query_sandwich_ask *ask,
-                 struct query_sandwich *ret)
+/* ---- nodes, of the tree or by numbers ----------------------------------------------------------
+ */
+
+static bool is_frame(const struct sandwich *w, uint32_t i)
+{
+    return w->by ? i && query_numbers_weighs(w->by, i) : !(w->s->t->flag[i] & QUERY_NODE_LEVEL);
+}
+
+/* Of a frame. */
+static uint32_t func_of(const struct sandwich *w, uint32_t i)
+{
+    return w->by ? query_numbers_func(w->by, i) : w->s->t->func[i];
+}
+
+static unit_i128 total_of(const struct sandwich *w, uint32_t i)
+{
+    return w->by ? w->by->sum[i].sum : w->s->t->w[0].total[i];
+}
+
+static uint64_t samples_of(const struct sandwich *w, uint32_t i)
+{
+    return w->by ? w->by->sum[i].low >> QUERY_NODE_BITS : w->s->t->w[0].samples[i];
+}
+
+static bool is_unknown(const struct sandwich *w, uint32_t i)
+{
+    return !w->by && (w->s->t->flag[i] & QUERY_NODE_UNKNOWN);
+}
+
+/* ---- the two trees -----------------------------------------------------------------------------
+ */
+
+/* In the order in which stacks have them. One that filters took from all stacks is none. */
+static int find(struct sandwich *w, const struct query_sandwich_ask *ask, struct query_err *e)
 {
     const struct query_tree *t = w->s->t;
+    uint8_t *asked;
 
-    for (uint32_t f = 1; f < t->n_func; f++) {
-        w->is[f] = (t->fn_flag[f] & QUERY_FN_FRAME) && meant(&t->fn[f], ask);
-        if (w->is[f]) {
-            w->one = ret->n_hit ? 0 : f;
-            ret->n_hit++;
-        }
+    QUERY_NEW(w->q, &asked, t->n_func, e);
+    for (uint32_t i = 1; i < w->n; i++) {
+        uint32_t f = is_frame(w, i) ? func_of(w, i) : 0;
+
+        if (!f || asked[f])
+            continue;
+        asked[f] = 1;
+        w->is[f] = meant(&t->fn[f], ask);
+        if (w->is[f])
+            w->hit[w->n_hit++] = f;
     }
+    w->one = w->n_hit == 1 ? w->hit[0] : 0;
+    return 0;
 }
 
 /* Both trees use the functions of the shown one, under the same numbers. */
@@ -57,62 +100,83 @@ static int new_tree(struct sandwich *w, struct query_tree *t, struct query_err *
 
 static void split(struct sandwich *w, struct query_sandwich *ret)
 {
-    const struct query_tree *t = w->s->t;
     uint64_t samples = 0;
 
-    for (uint32_t i = 1; i < t->n; i++) {
-        bool hit = w->is[t->func[i]] && !(t->flag[i] & QUERY_NODE_LEVEL);
+    for (uint32_t i = 1; i < w->n; i++) {
+        bool hit = is_frame(w, i) && w->is[func_of(w, i)];
 
-        if (hit)
-            ret->self += t->w[0].self[i];
-        w->outer[i] = hit && !w->at[t->parent[i]];
-        w->at[i] = hit || w->at[t->parent[i]];
+        if (hit && !w->by)
+            ret->self += w->s->t->w[0].self[i];
+        w->outer[i] = hit && !w->at[w->parent[i]];
+        w->at[i] = hit || w->at[w->parent[i]];
         if (!w->outer[i])
             continue;
-        ret->total += t->w[0].total[i];
-        if (query_samples(t, 0, i) == BATCH_UNKNOWN || samples == BATCH_UNKNOWN)
+        ret->total += total_of(w, i);
+        if (is_unknown(w, i) || samples == BATCH_UNKNOWN)
             samples = BATCH_UNKNOWN;
         else
-            samples += t->w[0].samples[i];
+            samples += samples_of(w, i);
     }
     ret->samples = samples;
 }
 
-static int add_callees(struct sandwich *w, struct query_err *e)
+/* What stacks that end at or below an occurrence weigh, by numbers. */
+static void give_entries(struct sandwich *w, struct query_sandwich *ret)
 {
-    const struct query_tree *t = w->s->t;
+    struct query_weigh *own = &w->callees.w[0];
 
-    for (uint32_t i = 1; i < t->n; i++) {
+    for (uint32_t k = 0; w->by && k < w->by->n_acc; k++) {
+        const struct query_acc *a = w->by->acc[k];
+
+        for (uint32_t i = 0; i < a->n_entry; i++) {
+            const struct query_entry *x = &a->entry[i];
+
+            if (!w->at[x->node])
+                continue;
+            own->self[w->at[x->node] - 1] += x->sum;
+            own->self_samples[w->at[x->node] - 1] += x->count;
+            if (w->is[func_of(w, x->node)])
+                ret->self += x->sum;
+        }
+    }
+}
+
+static int add_callees(struct sandwich *w, struct query_sandwich *ret, struct query_err *e)
+{
+    for (uint32_t i = 1; i < w->n; i++) {
         uint32_t node = 0;
 
-        if (!w->at[i])
+        if (!w->at[i] || !is_frame(w, i)) {
+            w->at[i] = 0;
             continue;
+        }
         if (i % 4096 == 0)
             TRY(query_alive(w->q, e));
         if (!w->outer[i])
-            TRY(query_tree_child(w->q, &w->callees, w->at[t->parent[i]] - 1, t->func[i], &node, e));
+            TRY(query_tree_child(w->q, &w->callees, w->at[w->parent[i]] - 1, func_of(w, i), &node,
+                                 e));
         w->at[i] = node + 1;
-        query_tree_give(&w->callees, node, t, i);
+        if (!w->by)
+            query_tree_give(&w->callees, node, w->s->t, i);
     }
+    give_entries(w, ret);
     return 0;
 }
 
 /* All that an occurrence weighs stands at the far end of its callers. */
 static int add_callers(struct sandwich *w, struct query_err *e)
 {
-    const struct query_tree *t = w->s->t;
-
-    for (uint32_t i = 1; i < t->n; i++) {
+    for (uint32_t i = 1; i < w->n; i++) {
         uint32_t node = 0;
 
         if (!w->outer[i])
             continue;
         TRY(query_alive(w->q, e));
-        for (uint32_t k = t->parent[i]; !(t->flag[k] & QUERY_NODE_LEVEL); k = t->parent[k])
-            TRY(query_tree_child(w->q, &w->callers, node, t->func[k], &node, e));
-        w->callers.w[0].self[node] += t->w[0].total[i];
-        w->callers.w[0].self_samples[node] += t->w[0].samples[i];
-        if (t->flag[i] & QUERY_NODE_UNKNOWN)
+        for (uint32_t k = w->parent[i]; is_frame(w, k); k = w->parent[k])
+            TRY(query_tree_child(w->q, &w->callers, node, func_of(w, k), &node, e));
+        w->callers.w[0].self[node] += total_of(w, i);
+        w->callers.w[0].self_samples[node] += samples_of(w, i);
+        if (is_unknown(w, i))
             w->callers.flag[node] |= QUERY_SELF_UNKNOWN;
     }
     return 0;
@@ -136,26 +200,26 @@ static int answer(struct sandwich *w, const struct query_sandwich_ask *ask,
 {
     const struct query_tree *t = w->s->t;
     struct query_fn_table fns = {};
-    uint32_t *hit, n = 0;
 
+    w->n = w->by ? w->by->n : t->n;
+    w->parent = w->by ? w->by->parent : t->parent;
     QUERY_NEW(w->q, &w->is, t->n_func, e);
-    QUERY_NEW(w->q, &w->at, t->n, e);
-    QUERY_NEW(w->q, &w->outer, t->n, e);
-    find(w, ask, ret);
+    QUERY_NEW(w->q, &w->hit, t->n_func, e);
+    QUERY_NEW(w->q, &w->at, w->n, e);
+    QUERY_NEW(w->q, &w->outer, w->n, e);
+    TRY(find(w, ask, e));
     split(w, ret);
     TRY(new_tree(w, &w->callees, e));
     TRY(new_tree(w, &w->callers, e));
-    TRY(add_callees(w, e));
+    TRY(add_callees(w, ret, e));
     TRY(add_callers(w, e));
     TRY(query_fn_table(w->q, t, &fns, e));
-    QUERY_NEW(w->q, &hit, ret->n_hit, e);
-    for (uint32_t f = 1; f < t->n_func; f++) {
-        if (w->is[f]) {
-            fns.at[f] = fns.n++;
-            hit[n++] = fns.at[f];
-        }
+    for (uint32_t i = 0; i < w->n_hit; i++) {
+        fns.at[w->hit[i]] = fns.n++;
+        w->hit[i] = fns.at[w->hit[i]];
     }
-    ret->hit = hit;
+    ret->n_hit = w->n_hit;
+    ret->hit = w->hit;
     TRY(rows(w, &w->callers, ask, &fns, &ret->callers, e));
     TRY(rows(w, &w->callees, ask, &fns, &ret->callees, e));
     assert(ret->callers.total[0] == ret->total && ret->callees.total[0] == ret->total);
@@ -164,9 +228,26 @@ static int answer(struct sandwich *w, const struct query_sandwich_ask *ask,
     return query_shape_sums(w->q, w->s, &ret->sum, e);
 }
 
+/* Stacks by numbers, with the names of all functions in them; else the whole tree. */
+static int shape(struct sandwich *w, struct query_shape *s, struct query_numbers *u,
+                 struct query_err *e)
+{
+    bool done = false;
+
+    TRY(query_gather_listed(w->q, e));
+    TRY(query_tree_numbers(w->q, s, u, &done, e));
+    if (done) {
+        w->by = u;
+        return query_numbers_name(w->q, s->t, u, e);
+    }
+    TRY(query_gather_columns(w->q->gather, e));
+    return query_shape(w->q, false, s, e);
+}
+
 int query_sandwich(struct query *q, const struct query_sandwich_ask *ask,
                    struct query_sandwich *ret, struct query_err *e)
 {
+    struct query_numbers u = {};
     struct query_shape s = {};
     struct sandwich w = {.q = q, .s = &s};
     struct query_sandwich out = {};
@@ -176,12 +257,12 @@ int query_sandwich(struct query *q, const struct query_sandwich_ask *ask,
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "fn", "fn is the name of a function");
     TRY(query_max_nodes(ask->max_nodes, e));
     q->detail = QUERY_OF_FUNCTIONS;
-    TRY(query_gather(q, 0, e));
-    r = query_shape(q, false, &s, e);
+    r = shape(&w, &s, &u, e);
     if (r == 0)
         r = answer(&w, ask, &out, e);
     query_tree_deinit(&w.callers);
     query_tree_deinit(&w.callees);
+    query_numbers_deinit(&u);
     query_shape_deinit(&s);
     if (r == 0)
         *ret = out;

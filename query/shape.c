@@ -427,26 +427,14 @@ int query_shape_find(struct query *q, const struct query_shape *s, const struct 
                      struct query_seen *each, struct query_seen *any, struct query_err *e)
 {
     uint32_t *all;
-    uint8_t *hit;
 
     QUERY_NEW(q, &all, s->all.n_func, e);
-    QUERY_NEW(q, &hit, s->all.n_func, e);
-    for (uint32_t k = 0; k < n; k++) {
-        struct query_pattern p = {};
-        int r;
+    TRY(query_tree_match_all(q, &s->all, pattern, n, param, all, e));
+    for (uint32_t f = 1; f < s->all.n_func; f++) {
+        uint32_t to = s->func ? s->func[f] : f;
 
-        TRY(query_pattern_new(&q->arena, pattern[k], param, &p, e));
-        r = query_tree_match(q, &s->all, &p, param, hit, e);
-        query_pattern_deinit(&p);
-        if (r < 0)
-            return r;
-        for (uint32_t f = 1; f < s->all.n_func; f++) {
-            uint32_t to = s->func ? s->func[f] : f;
-
-            all[f] |= (uint32_t)hit[f] << k;
-            if (to && hit[f])
-                bit[to] |= UINT32_C(1) << k;
-        }
+        if (to)
+            bit[to] |= all[f];
     }
     for (uint32_t f = 1; f < s->t->n_func; f++) {
         for (uint32_t k = 0; k < n; k++)

@@ -32,6 +32,19 @@ struct layer {
     bool made;  /* n, parent and func are set: what filters left */
 };
 
+/* What a pattern finds, and what it was asked already. */
+struct search {
+    struct query_pattern pattern;
+    uint8_t *said; /* per function, as layers number them: enum said */
+    struct query_seen seen;
+};
+
+enum said {
+    NOT_ASKED = 0,
+    NO_MATCH,
+    MATCH,
+};
+
 struct shown {
     struct query *q;
     const struct query_shown_ask *ask;
@@ -47,7 +60,8 @@ struct shown {
     uint32_t room;
     bool clean; /* sum is all 0 */
 
-    struct map func; /* epoch << 32 | id -> function of the tree */
+    struct search *search; /* NULL: nothing is searched for */
+    struct map func;       /* epoch << 32 | id -> function of the tree */
     unit_i128 *total;
     uint64_t *samples;
     uint32_t *cut;
@@ -66,11 +80,15 @@ static bool several_epochs(const struct query_gather *g)
     return false;
 }
 
+bool query_whole_trees;
+
 static bool asks_for_it(const struct query *q, const struct query_shown_ask *ask)
 {
+    if (query_whole_trees)
+        return false;
     /* filters see full names, and which of two functions gives a merged one its file depends on the
      * order they are met in */
-    if ((q->filters.n && (q->gather->shortens || q->n_by)) ||
+    if ((q->gather->shortens && (q->filters.n || ask->match.n)) || (q->filters.n && q->n_by) ||
         (q->n_by && (q->gather->shortens || several_epochs(q->gather))))
         return false;
     return ask->width > 0 && q->gather->listed && !q->other && q->detail == QUERY_OF_FUNCTIONS &&
@@ -549,6 +567,115 @@ static int pick_below(struct shown *s, const struct layer *l, uint32_t root, uin
     return 0;
 }
 
+/* ---- searching ---------------------------------------------------------------------------------
+ */
+
+static int ask_one(struct shown *s, struct search *h, uint32_t f, const struct query_func *fn,
+                   struct query_err *e)
+{
+    int r = query_pattern_match(&h->pattern, fn);
+
+    if (r < 0)
+        return query_fail(e, r, QUERY_REGEX_TOO_EXPENSIVE, "match",
+                          "the regular expression takes too much work on one name of %zu bytes",
+                          fn->name.n);
+    h->said[f] = r ? MATCH : NO_MATCH;
+    h->seen.functions += r > 0;
+    return h->seen.functions % 256 == 0 ? query_alive(s->q, e) : 0;
+}
+
+/* Ids of the epoch are looked up many at once. */
+static int ask_some(struct shown *s, struct search *h, const struct layer *l, const uint32_t *id,
+                    uint32_t n, struct query_err *e)
+{
+    struct store_func f[QUERY_FUNCS_MAX];
+    struct err err = {};
+    int r = store_funcs(s->q->view, l->acc[0]->trie.epoch, n, id, f, &err);
+
+    if (r < 0)
+        return query_store_failed(s->q, r, &err, e);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct query_func fn = {
+            .name = f[i].name, .file = f[i].file, .bin = str_basename(f[i].bin), .kind = f[i].kind};
+
+        TRY(ask_one(s, h, id[i], &fn, e));
+    }
+    return 0;
+}
+
+/* Each function of the layer's stacks is asked once. */
+static int ask_layer(struct shown *s, struct search *h, const struct layer *l, struct query_err *e)
+{
+    uint32_t id[QUERY_FUNCS_MAX], n = 0;
+
+    for (uint32_t i = 1; i < l->n; i++) {
+        uint32_t f = l->func[i];
+
+        if (!s->sum[i].low || h->said[f] != NOT_ASKED)
+            continue;
+        if (l->named) {
+            TRY(ask_one(s, h, f, &s->t->fn[f], e));
+            continue;
+        }
+        h->said[f] = NO_MATCH; /* until it is */
+        id[n++] = f;
+        if (n == QUERY_FUNCS_MAX) {
+            TRY(ask_some(s, h, l, id, n, e));
+            n = 0;
+        }
+    }
+    return n ? ask_some(s, h, l, id, n, e) : 0;
+}
+
+static int said_room(struct shown *s, struct search *h, const struct layer *l, uint32_t n,
+                     struct query_err *e)
+{
+    uint32_t last = 0;
+
+    if (h->said)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < l[i].n_acc && !s->named; k++) {
+            struct store_trie t = {};
+
+            TRY(trie_of(s, l[i].acc[k], &t, e));
+            for (uint32_t j = 1; j < t.n_fnode; j++)
+                last = t.func[j] > last ? t.func[j] : last;
+        }
+    }
+    QUERY_NEW(s->q, &h->said, s->named ? s->t->n_func : last + 1, e);
+    return 0;
+}
+
+/* Stacks of a layer that hold a match. root: of the view, in it; in_view: it is, or the layer. */
+static int search_layer(struct shown *s, const struct layer *l, uint32_t root, bool in_view,
+                        struct query_err *e)
+{
+    struct search *h = s->search;
+    uint8_t *in; /* 1: a match is at or above it; 2: in view */
+
+    TRY(ask_layer(s, h, l, e));
+    QUERY_NEW(s->q, &in, l->n, e);
+    in[root] = in_view ? 2 : 0;
+    for (uint32_t i = 1; i < l->n; i++) {
+        if (s->sum[i].low)
+            in[i] |= in[l->parent[i]] | (h->said[l->func[i]] == MATCH);
+    }
+    for (uint32_t k = 0; k < l->n_acc; k++) {
+        for (uint32_t i = 0; i < l->acc[k]->n_entry; i++) {
+            const struct query_entry *x = &l->acc[k]->entry[i];
+
+            if (!(in[x->node] & 1))
+                continue;
+            h->seen.total += x->sum;
+            h->seen.samples += x->count;
+            if (in[x->node] & 2)
+                h->seen.view += x->sum;
+        }
+    }
+    return 0;
+}
+
 /* ---- all ---------------------------------------------------------------------------------------
  */
 
@@ -641,6 +768,10 @@ static int place_all(struct shown *s, struct layer *l, uint32_t n, const uint64_
         } else if (look || !is_below(s->t, l[i].top, root)) {
             picked = 0;
         }
+        if (r == 0 && s->search)
+            r = said_room(s, s->search, l, n, e);
+        if (r == 0 && s->search)
+            r = search_layer(s, &l[i], at, at || (!look && is_below(s->t, l[i].top, root)), e);
         s->floor = look ? INT64_MAX : s->floor;
         if (r == 0)
             r = place_layer(s, &l[i], picked, e);
@@ -751,15 +882,23 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     struct query_shape made = {};
     struct query_tree t = {};
     struct shown s = {.q = q, .ask = ask, .t = &t};
-    int r;
+    int r = 0;
 
     *ret_done = false;
     if (!asks_for_it(q, ask) || !data_fit(q->gather))
         return 0;
     s.named = by_names(q);
+    if (ask->match.n) {
+        QUERY_NEW(q, &s.search, 1, e);
+        r = query_pattern_new(&q->arena, ask->match, "match", &s.search->pattern, e);
+        made.seen = &s.search->seen;
+    }
     map_init(&s.func, 0);
-    r = shown(&s, &made, ret_done, e);
+    if (r == 0)
+        r = shown(&s, &made, ret_done, e);
     map_deinit(&s.func);
+    if (s.search)
+        query_pattern_deinit(&s.search->pattern);
     if (r == 0 && *ret_done) {
         hand_over(&s, &made, ret);
     } else {

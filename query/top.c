@@ -24,7 +24,6 @@ struct table {
     uint32_t n;
     uint8_t *again;                 /* per node */
     const struct query_numbers *by; /* in place of nodes; NULL: the tree is whole */
-    const uint32_t *named; /* id of a function -> of the tree; NULL: they are of the tree */
 };
 
 /* ---- keys --------------------------------------------------------------------------------------
@@ -139,52 +138,9 @@ static void weigh(struct table *tb)
 /* ---- by numbers --------------------------------------------------------------------------------
  */
 
-static int name_some(struct table *tb, struct query_ids *ids, const uint32_t *id, uint32_t n,
-                     struct query_tree *t, struct query_err *e)
-{
-    uint32_t func[QUERY_FUNCS_MAX];
-
-    TRY(query_tree_funcs(tb->q, t, ids->epoch, n, id, func, e));
-    for (uint32_t i = 0; i < n; i++)
-        ids->func[id[i]] = func[i];
-    return 0;
-}
-
-#define PENDING UINT32_MAX
-
-/* The functions that occur get their names: each once, however many nodes it has. */
-static int name_all(struct table *tb, struct query_tree *t, struct query_err *e)
-{
-    const struct query_numbers *u = tb->by;
-    uint32_t id[QUERY_FUNCS_MAX], n = 0, last = 0;
-    struct query_ids *ids = NULL;
-
-    if (u->n == 0 || u->named)
-        return 0;
-    for (uint32_t i = 1; i < u->n; i++)
-        last = u->func[i] > last ? u->func[i] : last;
-    TRY(query_tree_ids(tb->q, t, u->epoch, last + 1, &ids, e));
-    for (uint32_t i = 1; i < u->n; i++) {
-        uint32_t f = u->func[i];
-
-        if (u->sum[i].low == 0 || ids->func[f])
-            continue;
-        ids->func[f] = PENDING;
-        id[n++] = f;
-        if (n == QUERY_FUNCS_MAX) {
-            TRY(name_some(tb, ids, id, n, t, e));
-            n = 0;
-        }
-    }
-    tb->named = ids->func;
-    return n ? name_some(tb, ids, id, n, t, e) : 0;
-}
-
 static struct query_row *row_of(struct table *tb, uint32_t i)
 {
-    uint32_t f = tb->by->func[i];
-
-    return &tb->row[tb->key_of[tb->named ? tb->named[f] : f]];
+    return &tb->row[tb->key_of[query_numbers_func(tb->by, i)]];
 }
 
 static void weigh_numbers(struct table *tb)
@@ -194,7 +150,7 @@ static void weigh_numbers(struct table *tb)
     for (uint32_t i = 1; i < u->n; i++) {
         struct query_row *r;
 
-        if (u->sum[i].low == 0 || query_bit(u->again, i))
+        if (!query_numbers_weighs(u, i) || query_bit(u->again, i))
             continue;
         r = row_of(tb, i);
         r->total += u->sum[i].sum;
@@ -219,6 +175,13 @@ static uint64_t seen_samples(const struct query_seen *s)
     return s->unknown ? BATCH_UNKNOWN : s->samples;
 }
 
+static int find(struct table *tb, const struct str *pattern, uint32_t n, const char *param,
+                uint32_t *bit, struct query_seen *each, struct query_seen *any, struct query_err *e)
+{
+    return tb->by ? query_numbers_find(tb->q, tb->t, tb->by, pattern, n, param, bit, each, any, e)
+                  : query_shape_find(tb->q, tb->s, pattern, n, param, NULL, bit, each, any, e);
+}
+
 static int match_any(struct table *tb, struct query_top *ret, struct query_err *e)
 {
     struct query_seen each[QUERY_ANY_MAX] = {}, any = {};
@@ -229,7 +192,7 @@ static int match_any(struct table *tb, struct query_top *ret, struct query_err *
         return 0;
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
     QUERY_NEW(tb->q, &out, n, e);
-    TRY(query_shape_find(tb->q, tb->s, tb->ask->any, n, "any", NULL, bit, each, &any, e));
+    TRY(find(tb, tb->ask->any, n, "any", bit, each, &any, e));
     for (uint32_t k = 0; k < n; k++) {
         TRY(query_copy(tb->q, tb->ask->any[k], &out[k].pattern, e));
         out[k].functions = each[k].functions;
@@ -256,7 +219,7 @@ static int match_rows(struct table *tb, uint8_t *shown, struct query_top *ret, s
         return 0;
     }
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
-    TRY(query_shape_find(tb->q, tb->s, &tb->ask->match, 1, "match", NULL, bit, each, &any, e));
+    TRY(find(tb, &tb->ask->match, 1, "match", bit, each, &any, e));
     for (uint32_t f = 1; f < tb->t->n_func; f++)
         shown[tb->key_of[f]] |= bit[f] != 0;
     ret->has_match = true;
@@ -440,10 +403,16 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
     return query_shape_sums(tb->q, tb->s, &ret->sum, e);
 }
 
-/* Functions alone, and no question about the stacks they stand in: then nodes need no names. */
+/* Functions alone: then nodes need no names. */
 static bool numbers_do(const struct query *q, const struct query_top_ask *ask)
 {
-    return ask->key == QUERY_KEY_FN && ask->match.n == 0 && ask->n_any == 0 && q->n_by == 0;
+    return ask->key == QUERY_KEY_FN && q->n_by == 0;
+}
+
+/* Patterns are tried on full names: numbers have one name per function. */
+static bool patterns_do(const struct query *q, const struct query_top_ask *ask)
+{
+    return !q->gather->shortens || (ask->match.n == 0 && ask->n_any == 0);
 }
 
 /* *ret_done false: not these data. */
@@ -451,11 +420,13 @@ static int by_numbers(struct table *tb, struct query_shape *s, struct query_numb
                       bool *ret_done, struct query_err *e)
 {
     TRY(query_gather_listed(tb->q, e));
-    TRY(query_tree_numbers(tb->q, s, u, ret_done, e));
+    *ret_done = false;
+    if (patterns_do(tb->q, tb->ask))
+        TRY(query_tree_numbers(tb->q, s, u, ret_done, e));
     if (!*ret_done)
         return query_gather_columns(tb->q->gather, e);
     tb->by = u;
-    return name_all(tb, s->t, e);
+    return query_numbers_name(tb->q, s->t, u, e);
 }
 
 static int by_nodes(struct table *tb, struct query_shape *s, struct query_err *e)

@@ -82,7 +82,12 @@ static int matched(struct query *q, const struct query_shape *s, struct str patt
 
     QUERY_NEW(q, &bit, s->t->n_func, e);
     QUERY_NEW(q, &list, fns->n, e);
-    TRY(query_shape_find(q, s, &pattern, 1, "match", in_view, bit, each, &any, e));
+    if (s->seen) {
+        any = *s->seen;
+        TRY(query_tree_match_all(q, s->t, &pattern, 1, "match", bit, e));
+    } else {
+        TRY(query_shape_find(q, s, &pattern, 1, "match", in_view, bit, each, &any, e));
+    }
     for (uint32_t f = 1; f < s->t->n_func; f++) {
         if (bit[f] && fns->at[f])
             list[fns->at[f]] = 1;
@@ -134,16 +139,17 @@ int query_flame_rows(struct query *q, const struct query_tree *t, uint32_t root,
     return 0;
 }
 
-/* A search is tried on every name, inverted trees are made of whole stacks. */
+/* Inverted trees are made of whole stacks. */
 static bool wants_all(const struct query_flame_ask *ask)
 {
-    return ask->width == 0 || ask->invert || ask->match.n;
+    return ask->width == 0 || ask->invert;
 }
 
 static int shape(struct query *q, const struct query_flame_ask *ask, struct query_shape *s,
                  struct query_err *e)
 {
-    const struct query_shown_ask shown = {.width = ask->width, .root = ask->root};
+    const struct query_shown_ask shown = {
+        .width = ask->width, .root = ask->root, .match = ask->match};
     bool done = false;
 
     s->t = &s->all;

@@ -614,3 +614,24 @@ int query_tree_match(struct query *q, const struct query_tree *t, const struct q
     }
     return 0;
 }
+
+int query_tree_match_all(struct query *q, const struct query_tree *t, const struct str *pattern,
+                         uint32_t n, const char *param, uint32_t *ret, struct query_err *e)
+{
+    uint8_t *hit;
+
+    QUERY_NEW(q, &hit, t->n_func, e);
+    for (uint32_t k = 0; k < n; k++) {
+        struct query_pattern p = {};
+        int r;
+
+        TRY(query_pattern_new(&q->arena, pattern[k], param, &p, e));
+        r = query_tree_match(q, t, &p, param, hit, e);
+        query_pattern_deinit(&p);
+        if (r < 0)
+            return r;
+        for (uint32_t f = 1; f < t->n_func; f++)
+            ret[f] |= (uint32_t)hit[f] << k;
+    }
+    return 0;
+}

@@ -6,8 +6,7 @@
 
 /*
  * A tree of which only the shown nodes were named is answered exactly as one that was named whole
- * and trimmed then. A search makes the whole tree, so each question is asked twice, the second time
- * with a search for what nobody is called.
+ * and trimmed then: each question is asked twice, the second time with query_whole_trees.
  */
 
 #define S NS_PER_S
@@ -115,6 +114,29 @@ static void same_funcs(const struct query_flame *a, const struct query_flame *b)
     }
 }
 
+static void same_rows(const struct query_flame *a, const struct query_flame *b)
+{
+    assert_true(a->view_total == b->view_total && a->floor == b->floor);
+    assert_true(a->hidden_total == b->hidden_total && a->hidden_nodes == b->hidden_nodes);
+    assert_int_equal(a->n, b->n);
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_int_equal(a->depth[i], b->depth[i]);
+        assert_int_equal(a->node_func[i], b->node_func[i]);
+        assert_true(a->self[i] == b->self[i] && a->total[i] == b->total[i]);
+        assert_true(a->samples[i] == b->samples[i] && a->hidden[i] == b->hidden[i]);
+        assert_true(a->hash[i] == b->hash[i]);
+    }
+}
+
+static void same_matched(const struct query_matched *a, const struct query_matched *b)
+{
+    assert_true(a->functions == b->functions && a->samples == b->samples);
+    assert_true(a->total == b->total && a->view == b->view);
+    assert_int_equal(a->n_func, b->n_func);
+    for (uint32_t i = 0; i < a->n_func; i++)
+        assert_int_equal(a->func[i], b->func[i]);
+}
+
 static void same(const struct query_flame *a, const struct query_flame *b)
 {
     same_filtered(&a->sum, &b->sum);
@@ -126,16 +148,10 @@ static void same(const struct query_flame *a, const struct query_flame *b)
     assert_true(a->sum.quality.truncated == b->sum.quality.truncated);
     assert_true(a->sum.quality.unsymbolised == b->sum.quality.unsymbolised);
     assert_true(a->view_root == b->view_root && a->view_found == b->view_found);
-    assert_true(a->view_total == b->view_total && a->floor == b->floor);
-    assert_true(a->hidden_total == b->hidden_total && a->hidden_nodes == b->hidden_nodes);
-    assert_int_equal(a->n, b->n);
-    for (uint32_t i = 0; i < a->n; i++) {
-        assert_int_equal(a->depth[i], b->depth[i]);
-        assert_int_equal(a->node_func[i], b->node_func[i]);
-        assert_true(a->self[i] == b->self[i] && a->total[i] == b->total[i]);
-        assert_true(a->samples[i] == b->samples[i] && a->hidden[i] == b->hidden[i]);
-        assert_true(a->hash[i] == b->hash[i]);
-    }
+    same_rows(a, b);
+    assert_true(a->has_match == b->has_match);
+    if (a->has_match)
+        same_matched(&a->matched, &b->matched);
     same_funcs(a, b);
 }
 
@@ -159,7 +175,7 @@ static void flame(struct query *q, const struct query_flame_ask *a, struct query
 /* Was the short way taken at all? */
 static bool is_short(struct query *q, const struct query_flame_ask *a)
 {
-    const struct query_shown_ask ask = {.width = a->width, .root = a->root};
+    const struct query_shown_ask ask = {.width = a->width, .root = a->root, .match = a->match};
     struct query_shape s = {};
     bool done = false;
 
@@ -214,9 +230,17 @@ static struct query *random_question(struct store *s, struct query_ask *a)
     return ret;
 }
 
+static struct str random_pattern(void)
+{
+    static const char *const pattern[] = {
+        "f1", "/f[0-3]/", "nobody is called this", "bin=libx", "<", "/f1$/i", "file=a.py"};
+
+    return str_c(pattern[rnd(7)]);
+}
+
 /* What kinds of questions went the short way: a test in which none does would be blind. */
 static struct {
-    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered;
+    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched;
 } seen;
 
 static void ask_twice(struct store *s, const struct shape *sh)
@@ -229,6 +253,8 @@ static void ask_twice(struct store *s, const struct shape *sh)
 
     a.max_nodes = rnd(2) ? 0 : 2 + rnd(60);
     a.root = random_root(q);
+    if (rnd(2))
+        a.match = random_pattern();
     taken = is_short(q, &a);
     seen.all++;
     seen.taken += taken;
@@ -237,9 +263,11 @@ static void ask_twice(struct store *s, const struct shape *sh)
     seen.shortened += taken && asked.short_names && sh->templates;
     seen.zoomed += taken && a.root;
     seen.filtered += taken && asked.n_filter;
+    seen.searched += taken && a.match.n;
     flame(q, &a, &one);
-    a.match = STR("nobody is called this");
+    query_whole_trees = true;
     flame(q, &a, &two);
+    query_whole_trees = false;
     same(&one, &two);
     conserved(&one);
     (void)query_free(q);
@@ -268,7 +296,7 @@ static void random_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 2);
     assert_true(seen.grouped > 20 && seen.epochs > 20 && seen.shortened > 20 && seen.zoomed > 20);
-    assert_true(seen.filtered > 100);
+    assert_true(seen.filtered > 100 && seen.searched > 300);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------
@@ -320,10 +348,28 @@ static void same_table(const struct query_top *a, const struct query_top *b)
     }
 }
 
-/* A table of numbers against one of a named tree: a pattern needs the latter, and takes no row. */
+static void same_any(const struct query_any *a, const struct query_any *b)
+{
+    assert_true(a->functions == b->functions && a->total == b->total && a->samples == b->samples);
+}
+
+static void same_searches(const struct query_top *a, const struct query_top *b)
+{
+    assert_int_equal(a->n_any, b->n_any);
+    for (uint32_t i = 0; i < a->n_any; i++)
+        same_any(&a->any[i], &b->any[i]);
+    same_any(&a->any_union, &b->any_union);
+    assert_true(a->has_match == b->has_match);
+    assert_true(a->matched.total == b->matched.total && a->matched.view == b->matched.view);
+    assert_true(a->matched.functions == b->matched.functions);
+    assert_true(a->matched.samples == b->matched.samples);
+}
+
+/* A table of numbers against one of a named tree. */
 static void tables(void **state)
 {
-    uint32_t taken = 0, merged = 0, shortened = 0, epochs = 0, pages = 0, filtered = 0;
+    uint32_t taken = 0, merged = 0, shortened = 0, epochs = 0, pages = 0, filtered = 0,
+             searched = 0;
 
     (void)state;
     for (uint32_t n = 0; n < 400; n++) {
@@ -347,20 +393,24 @@ static void tables(void **state)
         q = random_question(s, &asked);
         a.sort = (enum query_sort)rnd(3);
         a.limit = rnd(3) ? 1 + rnd(30) : 1000;
+        a.match = rnd(3) ? (struct str){NULL, 0} : random_pattern();
+        for (uint32_t k = rnd(2) ? 0 : rnd(4); a.n_any < k;)
+            a.any[a.n_any++] = random_pattern();
         if (asked.n_by == 0 && is_by_numbers(q)) {
             taken++;
             filtered += asked.n_filter > 0;
             merged += q->gather->n_acc > 1;
             shortened += asked.short_names && sh.templates;
             epochs += sh.epochs > 1;
+            searched += a.match.n && a.n_any;
         }
         do {
-            a.n_any = 0;
             top(q, &a, &one);
-            a.n_any = 1;
-            a.any[0] = STR("nobody is called this");
+            query_whole_trees = true;
             top(q, &a, &two);
+            query_whole_trees = false;
             same_table(&one, &two);
+            same_searches(&one, &two);
             a.after = one.next;
             pages++;
         } while (one.next.n);
@@ -368,7 +418,80 @@ static void tables(void **state)
         (void)fake_store_free(s);
     }
     assert_true(taken > 100 && merged > 30 && shortened > 10 && epochs > 10 && pages > 500);
-    assert_true(filtered > 20);
+    assert_true(filtered > 20 && searched > 10);
+}
+
+/* ---- callers and callees -----------------------------------------------------------------------
+ */
+
+static void sandwich(struct query *q, const struct query_sandwich_ask *a,
+                     struct query_sandwich *ret)
+{
+    test_err = (struct query_err){};
+    if (query_sandwich(q, a, ret, &test_err) != 0)
+        fail_msg("sandwich: %s", test_err.msg);
+}
+
+static void same_sandwich(const struct query_sandwich *a, const struct query_sandwich *b)
+{
+    same_filtered(&a->sum, &b->sum);
+    assert_true(a->sum.total == b->sum.total && a->sum.samples == b->sum.samples);
+    assert_true(a->self == b->self && a->total == b->total && a->samples == b->samples);
+    assert_int_equal(a->n_hit, b->n_hit);
+    for (uint32_t i = 0; i < a->n_hit; i++)
+        assert_int_equal(a->hit[i], b->hit[i]);
+    assert_int_equal(a->n_func, b->n_func);
+    for (uint32_t i = 0; i < a->n_func; i++) {
+        same_text(a->func[i].name, b->func[i].name);
+        same_text(a->func[i].file, b->func[i].file);
+        assert_true(a->func[i].key == b->func[i].key);
+    }
+    same_rows(&a->callers, &b->callers);
+    same_rows(&a->callees, &b->callees);
+}
+
+static void sandwiches(void **state)
+{
+    static const char *const names[] = {"f0", "f1", "f2", "f1<2>", "f3<>", "nobody"};
+    uint32_t taken = 0, hits = 0, filtered = 0;
+
+    (void)state;
+    for (uint32_t n = 0; n < 300; n++) {
+        struct query_sandwich one = {}, two = {};
+        struct query_sandwich_ask a;
+        struct query_ask asked;
+        struct store *s;
+        struct query *q;
+
+        seed = n * 15485863 + 5;
+        s = random_store(&(struct shape){.services = 1 + rnd(4),
+                                         .epochs = 1 + (rnd(3) == 0),
+                                         .subs = 1 + (rnd(3) == 0),
+                                         .depth = 1 + rnd(30),
+                                         .funcs = 2 + rnd(20),
+                                         .templates = rnd(2),
+                                         .unknown = rnd(10) == 0});
+        q = random_question(s, &asked);
+        a = (struct query_sandwich_ask){.fn = str_c(names[rnd(6)]),
+                                        .width = rnd(2) ? 0 : 1 + rnd(100),
+                                        .max_nodes = rnd(2) ? 0 : 2 + rnd(30),
+                                        .by_name = rnd(2)};
+        if (rnd(4) == 0)
+            a.file = STR("a.py");
+        if (asked.n_by == 0 && is_by_numbers(q)) {
+            taken++;
+            filtered += asked.n_filter > 0;
+        }
+        sandwich(q, &a, &one);
+        query_whole_trees = true;
+        sandwich(q, &a, &two);
+        query_whole_trees = false;
+        same_sandwich(&one, &two);
+        hits += one.n_hit > 1;
+        (void)query_free(q);
+        (void)fake_store_free(s);
+    }
+    assert_true(taken > 100 && hits > 50 && filtered > 20);
 }
 
 /* Small in each trie, above the floor in their sum; and one that stays below it. */
@@ -419,20 +542,30 @@ static void sum_of_small_ones(void **state)
     (void)fake_store_free(s);
 }
 
-/* The n-th allocation of a question fails: an error, or the answer. how: plain, filtered, a table.
- * True: there were fewer. */
-static bool nth_fails(struct store *s, uint64_t n, int how)
+enum how {
+    PLAIN,
+    FILTERED,
+    TABLE,
+    SANDWICH,
+    HOWS,
+};
+
+/* The n-th allocation of a question fails: an error, or the answer. True: there were fewer. */
+static bool nth_fails(struct store *s, uint64_t n, enum how how)
 {
     struct query_conf conf = {.store = s, .now = {10000 * S}, .mem_max = 1 << 24};
     struct query_ask a = {.q = STR("cpu"),
                           .from = STR("0s"),
                           .to = STR("1000s"),
                           .short_names = n & 1,
-                          .n_filter = how == 1,
+                          .n_filter = how == FILTERED,
                           .filter = {STR("merge:f1")},
                           .need_type = true};
-    const struct query_flame_ask ask = {.width = 50, .max_nodes = 40};
-    const struct query_top_ask table = {.limit = 5};
+    const struct query_flame_ask ask = {
+        .width = 50, .max_nodes = 40, .match = n % 3 ? STR("/f[12]/") : (struct str){NULL, 0}};
+    const struct query_top_ask table = {.limit = 5, .n_any = 1, .any = {STR("f2")}};
+    const struct query_sandwich_ask sandwich = {.fn = STR("f1"), .width = 50};
+    struct query_sandwich w = {};
     struct query_flame f = {};
     struct query_top t = {};
     struct query *q = NULL;
@@ -443,10 +576,12 @@ static bool nth_fails(struct store *s, uint64_t n, int how)
     mem_fail_nth(n);
     r = query_open(&conf, &a, &q, &test_err);
     if (r == 0)
-        r = how == 2 ? query_top(q, &table, &t, &test_err) : query_flame(q, &ask, &f, &test_err);
+        r = how == TABLE      ? query_top(q, &table, &t, &test_err)
+            : how == SANDWICH ? query_sandwich(q, &sandwich, &w, &test_err)
+                              : query_flame(q, &ask, &f, &test_err);
     mem_fail_nth(0);
     assert_true(r == 0 || test_err.code != QUERY_OK);
-    total = how == 2 ? t.sum.total : f.sum.total;
+    total = how == TABLE ? t.sum.total : how == SANDWICH ? w.sum.total : f.sum.total;
     (void)query_free(q);
     return r == 0 && total == fake_store_sum(s, PTYPE_CPU, 0, 1000 * S);
 }
@@ -459,7 +594,7 @@ static void no_memory(void **state)
     (void)state;
     seed = 11;
     s = random_store(&sh);
-    for (int how = 0; how < 3; how++) {
+    for (enum how how = PLAIN; how < HOWS; how++) {
         for (uint64_t n = 1; !nth_fails(s, n, how); n++)
             assert_true(n < 10000);
     }
@@ -469,9 +604,8 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_trees),
-        cmocka_unit_test(tables),
-        cmocka_unit_test(sum_of_small_ones),
+        cmocka_unit_test(random_trees), cmocka_unit_test(tables),
+        cmocka_unit_test(sandwiches),   cmocka_unit_test(sum_of_small_ones),
         cmocka_unit_test(no_memory),
     };
 

@@ -58,17 +58,28 @@ struct dict_home {
     uint16_t depth;
 };
 
+/*
+ * The function trie of a trie: equal functions below one parent are one node. Made of the nodes
+ * that are there when somebody asks, by whoever asks; what nobody asks for takes no memory.
+ */
+struct dict_functions {
+    struct mutex mu;
+    uint32_t n;              /* nodes of the trie that are in it, under mu as all of this */
+    struct vec of;           /* u32 by node: its function node */
+    struct vec parent, func; /* u32 by function node */
+    struct vec again;        /* bits by function node */
+    struct vec marked;       /* struct store_marked */
+    struct dindex child;     /* (parent, function) -> function node */
+};
+
 struct dict_trie {
     struct store_trie_id id;
-    uint32_t at;                           /* index in epoch.trie */
-    struct dict_trie *older;               /* of the service: sub one less */
-    struct vec parent, frame, fnode;       /* u32 by node */
-    struct vec fparent, func;              /* u32 by function node */
-    struct vec again;                      /* bits by function node */
-    struct vec marked;                     /* struct store_marked */
-    _Atomic uint32_t n, n_fnode, n_marked; /* published */
-    struct hindex local;                   /* g -> node, of those whose home is elsewhere */
-    struct dindex fchild;                  /* (function parent, function) -> function node */
+    uint32_t at;              /* index in epoch.trie */
+    struct dict_trie *older;  /* of the service: sub one less */
+    struct vec parent, frame; /* u32 by node */
+    _Atomic uint32_t n;       /* published */
+    struct hindex local;      /* g -> node, of those whose home is elsewhere */
+    struct dict_functions fn;
 };
 
 struct dict {
@@ -175,6 +186,19 @@ void dict_trie_free(struct dict *d, struct dict_trie *t);
  * there, and *ret_folded. UINT32_MAX: memory is short. */
 uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *ret_folded);
 void dict_trie_publish(struct dict_trie *t);
+
+/* functions.c */
+void dict_functions_init(struct dict_functions *f);
+void dict_functions_deinit(struct dict_functions *f, struct pool *p);
+/* Make those of all nodes that are published: what takes long of dict_trie_read(). */
+[[nodiscard]] bool dict_functions_make(struct dict *d, struct dict_trie *t);
+/*
+ * What a reader sees of a trie, as far as it is published: all of ret. Its bits are
+ * the arena's, the rest lives as long as the reader keeps the epoch. Any thread; of an epoch that
+ * is written it is inside its pool. False: memory is short.
+ */
+[[nodiscard]] bool dict_trie_read(struct dict *d, struct dict_trie *t, struct arena *bits,
+                                  struct store_trie *ret);
 
 static inline struct dict_node *dict_node(const struct dict *d, uint32_t g)
 {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <math.h>
 #include <stdlib.h>
 
 #include "storage/head_private.h"
@@ -35,31 +34,35 @@ void head_ref(struct head *h)
     atomic_fetch_add(&h->refs, 1);
 }
 
-/* With the columns that every row has. */
-static size_t chunk_bytes(uint32_t room)
+static size_t column_bytes(uint32_t room, uint32_t width)
 {
-    return sizeof(struct head_chunk) + 3 * sizeof(uint32_t) * (size_t)room;
+    return sizeof(struct head_column) + (size_t)room * width;
 }
 
 static void free_chunk(struct head *h, struct head_chunk *c)
 {
-    size_t n = c->room;
+    for (int k = 0; k < HEAD_COLUMNS; k++) {
+        struct head_column *v = atomic_load(&c->column[k]);
 
-    pool_free(&h->pool, atomic_load(&c->thread), 4 * n);
-    pool_free(&h->pool, atomic_load(&c->value), 8 * n);
-    pool_free(&h->pool, atomic_load(&c->count), 8 * n);
-    pool_free(&h->pool, atomic_load(&c->cpu), 4 * n);
-    pool_free(&h->pool, atomic_load(&c->cover), 4 * n);
-    pool_free(&h->pool, atomic_load(&c->var), 8 * n);
-    pool_free(&h->pool, c, chunk_bytes(c->room));
+        pool_free(&h->pool, v, v ? column_bytes(c->room, v->width) : 0);
+    }
+    pool_free(&h->pool, c, sizeof *c);
+}
+
+static size_t runs_bytes(uint32_t room)
+{
+    return sizeof(struct head_runs) + room * sizeof(struct head_run);
 }
 
 static void free_group(struct head *h, struct head_group *g)
 {
+    struct head_runs *runs = atomic_load(&g->runs);
+
     for (uint32_t i = 0; i < g->chunk.n; i++)
         free_chunk(h, *VEC(&g->chunk, struct head_chunk *, i));
     vec_deinit(&g->chunk, &h->pool);
-    vec_deinit(&g->run, &h->pool);
+    if (runs)
+        pool_free(&h->pool, runs, runs_bytes(runs->room));
     pool_free(&h->pool, g, sizeof *g);
 }
 
@@ -96,7 +99,6 @@ struct head_group *head_group_of(struct head *h, ptype_id type, struct dict_trie
     g->of = trie;
     g->at = h->group.n;
     vec_init(&g->chunk, sizeof(struct head_chunk *));
-    vec_init(&g->run, sizeof(struct head_run));
     slot = vec_push(&h->group, &h->pool);
     if (!slot) {
         free_group(h, g);
@@ -106,85 +108,78 @@ struct head_group *head_group_of(struct head *h, ptype_id type, struct dict_trie
     return pool_map_put(&h->pool, &h->group_of, key, g->at) ? g : NULL;
 }
 
-static struct head_chunk *add_chunk(struct head *h, struct head_group *g, const struct head_row *r)
+static struct head_chunk *add_chunk(struct head *h, struct head_group *g, int64_t ms,
+                                    int64_t period)
 {
     uint32_t room = g->rows / 8 < HEAD_CHUNK_MAX ? (uint32_t)(g->rows / 8) : HEAD_CHUNK_MAX;
-    struct head_chunk *c, **slot;
+    struct head_chunk *c = pool_block(&h->pool, sizeof *c), **slot;
 
-    room = room < HEAD_CHUNK_MIN ? HEAD_CHUNK_MIN : room & ~1u;
-    c = pool_block(&h->pool, chunk_bytes(room));
     if (!c)
         return NULL;
-    c->room = room;
     slot = vec_push(&g->chunk, &h->pool);
     if (!slot) {
         free_chunk(h, c);
         return NULL;
     }
+    c->room = room < HEAD_CHUNK_MIN ? HEAD_CHUNK_MIN : room;
     c->first = g->rows;
-    c->one_thread = r->thread;
-    c->period = r->period;
-    c->base_ms = r->ms - INT64_C(0x80000000);
+    c->period = period;
+    c->base_ms = ms;
     atomic_store_explicit(&c->min_ms, INT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&c->max_ms, INT64_MIN, memory_order_relaxed);
-    c->t = (uint32_t *)(c + 1);
-    c->series = c->t + room;
-    c->node = c->series + room;
     *slot = c;
     return c;
 }
 
-/* Columns that a row needs and the chunk has not: filled, then shown. */
-static bool need_u32(struct head *h, struct head_chunk *c, _Atomic(uint32_t *) *column, bool need)
+static uint32_t width_of(uint64_t x)
 {
-    uint32_t *v = atomic_load_explicit(column, memory_order_relaxed);
-
-    if (v || !need)
-        return true;
-    v = pool_block(&h->pool, 4 * (size_t)c->room);
-    atomic_store_explicit(column, v, memory_order_release);
-    return v != NULL;
+    return x ? (71 - (uint32_t)__builtin_clzll(x)) / 8 : 1;
 }
 
-static bool need_thread(struct head *h, struct head_chunk *c)
+static void put(struct head_column *v, uint32_t i, uint64_t x)
 {
-    uint32_t *v = pool_block(&h->pool, 4 * (size_t)c->room);
-
-    for (uint32_t i = 0; v && i < c->n; i++)
-        v[i] = c->one_thread;
-    atomic_store_explicit(&c->thread, v, memory_order_release);
-    return v != NULL;
+    x = htole64(x);
+    memcpy(v->v + (size_t)i * v->width, &x, v->width);
 }
 
-static bool need_count(struct head *h, struct head_chunk *c)
+static uint64_t held(const struct head_rows *r, enum head_what what, uint32_t i)
 {
-    uint64_t *v = pool_block(&h->pool, 8 * (size_t)c->room);
-
-    for (uint32_t i = 0; v && i < c->n; i++)
-        v[i] = 1;
-    atomic_store_explicit(&c->count, v, memory_order_release);
-    return v != NULL;
+    return what == HEAD_VALUE ? (uint64_t)head_value(r, i) : head_number(r, what, i);
 }
 
-static bool need_value(struct head *h, struct head_chunk *c)
+/* A column that has room for x in every row: what it holds so far is copied, then it is shown. */
+static bool widen(struct head *h, struct head_chunk *c, enum head_what what, uint64_t x)
 {
-    const uint64_t *count = atomic_load_explicit(&c->count, memory_order_relaxed);
-    int64_t *v = pool_block(&h->pool, 8 * (size_t)c->room);
+    struct head_column *old = atomic_load_explicit(&c->column[what], memory_order_relaxed), *new;
+    uint32_t width = width_of(x);
+    struct head_rows rows;
 
-    for (uint32_t i = 0; v && i < c->n; i++)
-        v[i] = (int64_t)(count ? count[i] : 1) * c->period;
-    atomic_store_explicit(&c->value, v, memory_order_release);
-    return v != NULL;
+    head_rows_of(c, &rows);
+    for (uint32_t i = 0; !old && i < c->n; i++)
+        width = width_of(held(&rows, what, i)) > width ? width_of(held(&rows, what, i)) : width;
+    new = pool_block(&h->pool, column_bytes(c->room, width));
+    if (!new)
+        return false;
+    new->width = width;
+    for (uint32_t i = 0; i < c->n; i++)
+        put(new, i, held(&rows, what, i));
+    atomic_store_explicit(&c->column[what], new, memory_order_release);
+    if (old)
+        pool_retire(&h->pool, old, column_bytes(c->room, old->width));
+    return true;
 }
 
-static bool need_var(struct head *h, struct head_chunk *c)
+static bool add_number(struct head *h, struct head_chunk *c, enum head_what what, uint64_t x)
 {
-    double *v = pool_block(&h->pool, 8 * (size_t)c->room);
+    struct head_column *v = atomic_load_explicit(&c->column[what], memory_order_relaxed);
 
-    for (uint32_t i = 0; v && i < c->room; i++)
-        v[i] = (double)NAN;
-    atomic_store_explicit(&c->var, v, memory_order_release);
-    return v != NULL;
+    if (!v || width_of(x) > v->width) {
+        if (!widen(h, c, what, x))
+            return false;
+        v = atomic_load_explicit(&c->column[what], memory_order_relaxed);
+    }
+    put(v, c->n, x);
+    return true;
 }
 
 static bool is_product(const struct head_row *r, int64_t period)
@@ -196,45 +191,27 @@ static bool is_product(const struct head_row *r, int64_t period)
 
 static bool add_columns(struct head *h, struct head_chunk *c, const struct head_row *r)
 {
-    uint64_t *count = atomic_load_explicit(&c->count, memory_order_relaxed);
-    int64_t *value = atomic_load_explicit(&c->value, memory_order_relaxed);
-    double *var = atomic_load_explicit(&c->var, memory_order_relaxed);
-    uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_relaxed);
+    int64_t ms = r->ms - c->base_ms;
+    uint64_t x[HEAD_COLUMNS] = {[HEAD_TIME] = (uint64_t)ms << 1 ^ (uint64_t)(ms >> 63),
+                                [HEAD_SERIES] = r->series,
+                                [HEAD_NODE] = r->node,
+                                [HEAD_THREAD] = r->thread,
+                                [HEAD_COUNT] = r->count,
+                                [HEAD_VALUE] = (uint64_t)r->value,
+                                [HEAD_CPU] = r->cpu,
+                                [HEAD_COVER] = r->cover};
 
-    if (!thread && r->thread != c->one_thread) {
-        if (!need_thread(h, c))
+    memcpy(&x[HEAD_VAR], &r->var, sizeof r->var);
+    if (c->n == 0)
+        memcpy(c->same, x, sizeof x);
+    for (int k = 0; k < HEAD_COLUMNS; k++) {
+        bool same = k == HEAD_VALUE ? is_product(r, c->period) : x[k] == c->same[k];
+
+        if (same && !atomic_load_explicit(&c->column[k], memory_order_relaxed))
+            continue;
+        if (!add_number(h, c, (enum head_what)k, x[k]))
             return false;
-        thread = atomic_load_explicit(&c->thread, memory_order_relaxed);
     }
-    if (!value && !is_product(r, c->period)) {
-        if (!need_value(h, c))
-            return false;
-        value = atomic_load_explicit(&c->value, memory_order_relaxed);
-    }
-    if (!count && r->count != 1) {
-        if (!need_count(h, c))
-            return false;
-        count = atomic_load_explicit(&c->count, memory_order_relaxed);
-    }
-    if (!var && !isnan(r->var)) {
-        if (!need_var(h, c))
-            return false;
-        var = atomic_load_explicit(&c->var, memory_order_relaxed);
-    }
-    if (!need_u32(h, c, &c->cpu, r->cpu != 0) || !need_u32(h, c, &c->cover, r->cover != 0))
-        return false;
-    if (thread)
-        thread[c->n] = r->thread;
-    if (value)
-        value[c->n] = r->value;
-    if (count)
-        count[c->n] = r->count;
-    if (var)
-        var[c->n] = r->var;
-    if (atomic_load_explicit(&c->cpu, memory_order_relaxed))
-        atomic_load_explicit(&c->cpu, memory_order_relaxed)[c->n] = r->cpu;
-    if (atomic_load_explicit(&c->cover, memory_order_relaxed))
-        atomic_load_explicit(&c->cover, memory_order_relaxed)[c->n] = r->cover;
     return true;
 }
 
@@ -250,18 +227,13 @@ bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r
         *e = g->at;
         g->dirty = true;
     }
-    if (!c || c->n == c->room || r->ms < c->base_ms || r->ms - c->base_ms > UINT32_MAX) {
-        if (c && c->n < c->room)
-            atomic_store_explicit(&c->end, c->n, memory_order_relaxed);
-        c = add_chunk(h, g, r);
+    if (!c || c->n == c->room) {
+        c = add_chunk(h, g, r->ms, r->period);
         if (!c)
             return false;
     }
     if (!add_columns(h, c, r))
         return false;
-    c->t[c->n] = (uint32_t)(r->ms - c->base_ms);
-    c->series[c->n] = r->series;
-    c->node[c->n] = r->node;
     c->n++;
     if (r->ms < atomic_load_explicit(&c->min_ms, memory_order_relaxed))
         atomic_store_explicit(&c->min_ms, r->ms, memory_order_relaxed);
@@ -276,23 +248,31 @@ bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r
     return true;
 }
 
-uint64_t head_group_rows(const struct head *h, const struct head_group *g, uint64_t lsn)
+/* How many of n runs have an LSN of at most `since`. */
+static uint32_t runs_until(const struct head_runs *r, uint32_t n, uint64_t since)
 {
-    uint32_t lo = 0, hi = atomic_load_explicit(&g->n_run, memory_order_acquire);
-    uint64_t since;
+    uint32_t lo = 0, hi = n;
 
-    if (hi == 0 || lsn <= h->lsn0)
-        return 0;
-    since = lsn - h->lsn0;
-    while (lo < hi) { /* the first run beyond lsn */
+    while (lo < hi) { /* the first run beyond */
         uint32_t mid = lo + (hi - lo) / 2;
 
-        if (VEC(&g->run, struct head_run, mid)->lsn <= since)
+        if (r->v[mid].lsn <= since)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo ? VEC(&g->run, struct head_run, lo - 1)->rows : 0;
+    return lo;
+}
+
+uint64_t head_group_rows(const struct head *h, const struct head_group *g, uint64_t lsn)
+{
+    const struct head_runs *r = atomic_load_explicit(&g->runs, memory_order_acquire);
+    uint32_t n;
+
+    if (!r || lsn <= h->lsn0)
+        return 0;
+    n = runs_until(r, atomic_load_explicit(&r->n, memory_order_acquire), lsn - h->lsn0);
+    return n ? r->v[n - 1].rows : 0;
 }
 
 void head_widen(struct head *h, struct interval t)
@@ -305,17 +285,75 @@ void head_widen(struct head *h, struct interval t)
 
 /* ---- publishing ---------------------------------------------------------------------------- */
 
+void head_enter(struct head *h, struct head_reader *r, struct head_snap *ret)
+{
+    mutex_lock(&h->pool.mu);
+    h->pool.readers++;
+    *ret = h->snap;
+    *r = (struct head_reader){.before = h->last_reader, .lsn = h->snap.lsn};
+    *(r->before ? &r->before->after : &h->first_reader) = r;
+    h->last_reader = r;
+    mutex_unlock(&h->pool.mu);
+}
+
+void head_leave(struct head *h, struct head_reader *r)
+{
+    mutex_lock(&h->pool.mu);
+    *(r->before ? &r->before->after : &h->first_reader) = r->after;
+    *(r->after ? &r->after->before : &h->last_reader) = r->before;
+    mutex_unlock(&h->pool.mu);
+    pool_leave(&h->pool);
+}
+
+/* The least LSN that somebody sees, now or later. */
+static uint64_t least_seen(struct head *h)
+{
+    uint64_t lsn;
+
+    mutex_lock(&h->pool.mu);
+    lsn = h->first_reader ? h->first_reader->lsn : h->snap.lsn;
+    mutex_unlock(&h->pool.mu);
+    return lsn;
+}
+
+/* Room for one more: without what nobody asks for, or twice as much. */
+static struct head_runs *more_runs(struct head *h, struct head_group *g, uint64_t seen)
+{
+    struct head_runs *old = atomic_load_explicit(&g->runs, memory_order_relaxed), *new;
+    uint32_t n = old ? atomic_load_explicit(&old->n, memory_order_relaxed) : 0, from, room;
+
+    if (old && n < old->room)
+        return old;
+    from = old && seen > h->lsn0 ? runs_until(old, n, seen - h->lsn0) : 0;
+    from = from ? from - 1 : 0; /* the last one before is what is seen */
+    room = n - from < 3 ? 4 : 2 * (n - from);
+    new = pool_block(&h->pool, runs_bytes(room));
+    if (!new)
+        return NULL;
+    new->room = room;
+    if (old)
+        memcpy(new->v, old->v + from, (n - from) * sizeof *new->v);
+    atomic_store_explicit(&new->n, n - from, memory_order_relaxed);
+    atomic_store_explicit(&g->runs, new, memory_order_release);
+    if (old)
+        pool_retire(&h->pool, old, runs_bytes(old->room));
+    return new;
+}
+
 static bool end_runs(struct head *h, uint64_t lsn)
 {
+    uint64_t seen = least_seen(h);
+
     if (h->snap.rows == 0 && h->touched.n > 0)
         h->lsn0 = lsn - 1;
     for (uint32_t i = 0; i < h->touched.n; i++) {
         struct head_group *g = head_group_at(h, *VEC(&h->touched, uint32_t, i));
-        struct head_run *run = vec_push(&g->run, &h->pool);
+        struct head_runs *r = more_runs(h, g, seen);
 
-        if (!run || lsn - h->lsn0 > UINT32_MAX || g->rows > UINT32_MAX)
+        if (!r || lsn - h->lsn0 > UINT32_MAX || g->rows > UINT32_MAX)
             return false;
-        *run = (struct head_run){(uint32_t)(lsn - h->lsn0), (uint32_t)g->rows};
+        r->v[atomic_load_explicit(&r->n, memory_order_relaxed)] =
+            (struct head_run){(uint32_t)(lsn - h->lsn0), (uint32_t)g->rows};
     }
     return true;
 }
@@ -341,9 +379,10 @@ bool head_publish(struct head *h, uint64_t lsn)
     epoch_publish(h->epoch);
     for (uint32_t i = 0; i < h->touched.n; i++) {
         struct head_group *g = head_group_at(h, *VEC(&h->touched, uint32_t, i));
+        struct head_runs *r = atomic_load_explicit(&g->runs, memory_order_relaxed);
 
         dict_trie_publish(g->of);
-        atomic_store_explicit(&g->n_run, g->run.n, memory_order_release);
+        atomic_fetch_add_explicit(&r->n, 1, memory_order_release);
         g->dirty = false;
     }
     h->touched.n = 0;

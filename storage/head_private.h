@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <endian.h>
+#include <string.h>
+
 #include "storage/dict_private.h"
 #include "storage/local_private.h"
 
@@ -17,31 +20,51 @@
 #define HEAD_CHUNK_MIN 64u
 #define HEAD_CHUNK_MAX 16384u
 
+/* What a row has; each is a number. */
+enum head_what {
+    HEAD_TIME, /* ms above the chunk's base, zigzag */
+    HEAD_SERIES,
+    HEAD_NODE,
+    HEAD_THREAD,
+    HEAD_COUNT,
+    HEAD_VALUE,
+    HEAD_CPU,   /* number + 1, below LOCAL_CPUS */
+    HEAD_COVER, /* levels: record that the reading is of, + 1 */
+    HEAD_VAR,   /* bits of the double */
+    HEAD_COLUMNS
+};
+
+/* One number per row of a chunk, little-endian, each in as many bytes as the largest has needed so
+ * far: a larger one makes a wider copy. */
+struct head_column {
+    uint32_t width; /* 1 to 8 */
+    uint8_t v[];
+};
+
 /*
- * Rows of one group. A column that is NULL holds its default in every row: thread and period of the
- * first one, count 1, value count x period, variance unknown (NaN), cpu 0, cover 0. One that comes
- * into being later is filled first. A chunk has room for an eighth of what its group has already,
- * so that what is not used stays small beside what is.
+ * Rows of one group. A column that is NULL holds in every row what stands in `same`; that of values
+ * count x period. A chunk has room for an eighth of what its group has already, so that what is not
+ * used stays small beside what is.
  */
 struct head_chunk {
     uint64_t first; /* number of its first row in the group */
-    uint32_t n, room, one_thread;
-    int64_t base_ms, period;
-    uint32_t *t, *series, *node; /* t: ms above base_ms; of the chunk's own block */
-    _Atomic(uint32_t *) thread;
-    _Atomic(int64_t *) value;
-    _Atomic(uint64_t *) count;
-    _Atomic(uint32_t *) cpu;   /* number + 1, below LOCAL_CPUS */
-    _Atomic(uint32_t *) cover; /* levels: record that the reading is of, + 1 */
-    _Atomic(double *) var;
-    _Atomic int64_t min_ms, max_ms; /* of t; both included */
-    _Atomic uint32_t end; /* rows, where the next chunk began before it was full; else 0 */
+    uint32_t n, room;
+    int64_t base_ms, period; /* of the first row */
+    uint64_t same[HEAD_COLUMNS];
+    _Atomic(struct head_column *) column[HEAD_COLUMNS];
+    _Atomic int64_t min_ms, max_ms; /* of times; both included */
 };
 
-/* How many rows the group had when the batch of that LSN was in: one per batch and group, which is
- * much where a batch has a few rows of many services. lsn: above head.lsn0. */
+/* How many rows the group had when the batch of that LSN was in; lsn: above head.lsn0. */
 struct head_run {
     uint32_t lsn, rows;
+};
+
+/* Runs of a group, rising: as far back as there is a reader who may ask. */
+struct head_runs {
+    uint32_t room;
+    _Atomic uint32_t n; /* published */
+    struct head_run v[];
 };
 
 /* All rows of one profile type in one trie. */
@@ -49,9 +72,8 @@ struct head_group {
     ptype_id type;
     struct store_trie_id trie;
     struct dict_trie *of;
-    struct vec chunk; /* struct head_chunk * */
-    struct vec run;   /* struct head_run */
-    _Atomic uint32_t n_run;
+    struct vec chunk;                 /* struct head_chunk * */
+    _Atomic(struct head_runs *) runs; /* NULL: none yet */
     uint64_t rows;
     uint32_t at; /* index in head.group */
     bool dirty;
@@ -65,6 +87,12 @@ struct head_snap {
     struct names_snap names;
     int64_t oldest_ms, newest_ms; /* of rows; oldest > newest: none */
     int64_t t0, t1;               /* ns, of all it holds: [t0, t1); t0 >= t1: nothing */
+};
+
+/* A view of the head, in order of coming: what it can see is kept. */
+struct head_reader {
+    struct head_reader *before, *after;
+    uint64_t lsn;
 };
 
 /* Counted over all heads. */
@@ -88,7 +116,8 @@ struct head {
     uint64_t rows, payload; /* payload: bytes of journal in it */
     uint64_t lsn0;          /* the LSN before that of the first rows; fixed from then on */
 
-    struct head_snap snap; /* under pool.mu: the newest */
+    struct head_snap snap;                          /* under pool.mu: the newest */
+    struct head_reader *first_reader, *last_reader; /* under pool.mu */
 };
 
 struct head_conf {
@@ -110,6 +139,10 @@ void head_unref(struct head *h); /* the last one frees; NULL is a no-op */
  */
 [[nodiscard]] int head_apply(struct head *h, const struct batch *b, uint64_t lsn,
                              const struct batch_limits *limits, struct err *err);
+
+/* A reader comes, of what is published now; nothing of it is freed until it goes. Any thread. */
+void head_enter(struct head *h, struct head_reader *r, struct head_snap *ret);
+void head_leave(struct head *h, struct head_reader *r);
 
 /* An upper bound of what the batch will take, in bytes. */
 uint64_t head_estimate(const struct batch *b);
@@ -138,18 +171,90 @@ static inline struct head_group *head_group_at(const struct head *h, uint32_t i)
     return *VEC(&h->group, struct head_group *, i);
 }
 
-/* Rows of a chunk among the first `rows` of its group. A chunk that rows go beyond has its end. */
+/* Rows of a chunk among the first `rows` of its group. */
 static inline uint32_t head_chunk_rows(const struct head_chunk *c, uint64_t rows)
 {
-    uint32_t end = atomic_load_explicit(&c->end, memory_order_relaxed);
-    uint32_t most = end ? end : c->room;
-
-    return rows - c->first < most ? (uint32_t)(rows - c->first) : most;
+    return rows - c->first < c->room ? (uint32_t)(rows - c->first) : c->room;
 }
 
-static inline uint32_t head_thread(const struct head_chunk *c, const uint32_t *thread, uint32_t i)
+/* ---- reading rows -------------------------------------------------------------------------- */
+
+/* A chunk's columns, to read rows by that were published before. */
+struct head_rows {
+    const struct head_chunk *c;
+    const struct head_column *column[HEAD_COLUMNS];
+};
+
+static inline void head_rows_of(const struct head_chunk *c, struct head_rows *ret)
 {
-    return thread ? thread[i] : c->one_thread;
+    ret->c = c;
+    for (int k = 0; k < HEAD_COLUMNS; k++)
+        ret->column[k] = atomic_load_explicit(&c->column[k], memory_order_acquire);
+}
+
+/* Never a byte beyond the number: the next one may be in the making. */
+static inline uint64_t head_column_at(const struct head_column *v, uint32_t i)
+{
+    const uint8_t *p = v->v + (size_t)i * v->width;
+    uint64_t x = 0;
+
+    switch (v->width) {
+    case 1:
+        return *p;
+    case 2:
+        memcpy(&x, p, 2);
+        break;
+    case 3:
+        memcpy(&x, p, 3);
+        break;
+    case 4:
+        memcpy(&x, p, 4);
+        break;
+    default:
+        memcpy(&x, p, v->width);
+        break;
+    }
+    return le64toh(x);
+}
+
+static inline uint64_t head_number(const struct head_rows *r, enum head_what what, uint32_t i)
+{
+    return r->column[what] ? head_column_at(r->column[what], i) : r->c->same[what];
+}
+
+static inline uint32_t head_u32(const struct head_rows *r, enum head_what what, uint32_t i)
+{
+    return (uint32_t)head_number(r, what, i);
+}
+
+static inline int64_t head_ms(const struct head_rows *r, uint32_t i)
+{
+    uint64_t x = head_number(r, HEAD_TIME, i);
+
+    return r->c->base_ms + (int64_t)(x >> 1 ^ (0 - (x & 1)));
+}
+
+static inline int64_t head_value(const struct head_rows *r, uint32_t i)
+{
+    const struct head_column *v = r->column[HEAD_VALUE];
+
+    return v ? (int64_t)head_column_at(v, i)
+             : (int64_t)head_number(r, HEAD_COUNT, i) * r->c->period;
+}
+
+static inline double head_var(const struct head_rows *r, uint32_t i)
+{
+    uint64_t bits = head_number(r, HEAD_VAR, i);
+    double x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Does any row hold another number than that? */
+static inline bool head_differs(const struct head_rows *r, enum head_what what, uint64_t x)
+{
+    return r->column[what] || r->c->same[what] != x;
 }
 
 /* Rounded down, also before 1970. */

@@ -20,7 +20,8 @@
  * is inside (pool_enter, pool_leave). Lengths are published by whoever owns the vec, behind the
  * elements; the pointer may be younger than the length, never older.
  *
- * Sizes in bytes. Writer: one thread, that of the head. Failure: NULL, nothing changed.
+ * Sizes in bytes. Writer: one thread at a time for each vec or index: that of the head, or who
+ * holds the lock of it. Failure: NULL, nothing changed.
  */
 struct pool_old;
 

@@ -8,23 +8,15 @@
 
 /* ---- one row ------------------------------------------------------------------------------- */
 
-void scan_load(const struct head_chunk *c, uint32_t i, struct scan_row *ret, uint32_t *ret_cover)
+void scan_load(const struct head_rows *r, uint32_t i, struct scan_row *ret)
 {
-    const uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_acquire);
-    const uint64_t *count = atomic_load_explicit(&c->count, memory_order_acquire);
-    const int64_t *value = atomic_load_explicit(&c->value, memory_order_acquire);
-    const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
-    const uint32_t *cover = atomic_load_explicit(&c->cover, memory_order_acquire);
-    const double *var = atomic_load_explicit(&c->var, memory_order_acquire);
-
-    *ret = (struct scan_row){.series = c->series[i],
-                             .thread = head_thread(c, thread, i),
-                             .cpu = cpu ? cpu[i] : 0,
-                             .node = c->node[i],
-                             .count = count ? count[i] : 1,
-                             .var = var ? var[i] : (double)NAN};
-    ret->value = value ? value[i] : (int64_t)ret->count * c->period;
-    *ret_cover = cover ? cover[i] : 0;
+    *ret = (struct scan_row){.series = head_u32(r, HEAD_SERIES, i),
+                             .thread = head_u32(r, HEAD_THREAD, i),
+                             .cpu = head_u32(r, HEAD_CPU, i),
+                             .node = head_u32(r, HEAD_NODE, i),
+                             .count = head_number(r, HEAD_COUNT, i),
+                             .value = head_value(r, i),
+                             .var = head_var(r, i)};
 }
 
 bool scan_in_window(const struct scan_worker *w, const struct scan_side *side, uint32_t thread,
@@ -83,22 +75,23 @@ static int scan_chunk(struct scan_worker *w, const struct head_chunk *c, uint32_
     const struct scan *sc = w->sc;
     const struct scan_side *side = &sc->side[s];
     bool level = sc->q->level != STORE_SUM;
+    struct head_rows rows;
 
     if (!level && (atomic_load_explicit(&c->max_ms, memory_order_relaxed) < side->lo ||
                    atomic_load_explicit(&c->min_ms, memory_order_relaxed) >= side->hi))
         return 0;
+    head_rows_of(c, &rows);
     for (uint32_t i = 0; i < n; i++) {
-        int64_t ms = c->base_ms + c->t[i];
-        uint32_t cover;
+        int64_t ms = head_ms(&rows, i);
         struct scan_row row;
 
         if (!level && (ms < side->lo || ms >= side->hi))
             continue;
-        scan_load(c, i, &row, &cover);
+        scan_load(&rows, i, &row);
         if (!scan_takes(w, side, &row, ms))
             continue;
         if (level) {
-            TRY(add_level(w, s, &row, cover));
+            TRY(add_level(w, s, &row, head_u32(&rows, HEAD_COVER, i)));
             continue;
         }
         TRY(scan_add(w, s, scan_bucket(sc, side, ms), 1, &row, row.value));

@@ -272,8 +272,7 @@ bool scan_group_one(const struct scan *sc, uint32_t svc, uint32_t smin, uint32_t
 /* ---- scan_head.c ---- */
 
 [[nodiscard]] int scan_head(struct scan_worker *w, const struct scan_item *it);
-/* A row of the chunk. cover: its record + 1. */
-void scan_load(const struct head_chunk *c, uint32_t i, struct scan_row *ret, uint32_t *ret_cover);
+void scan_load(const struct head_rows *r, uint32_t i, struct scan_row *ret);
 bool scan_takes(const struct scan_worker *w, const struct scan_side *side,
                 const struct scan_row *row, int64_t ms);
 bool scan_in_window(const struct scan_worker *w, const struct scan_side *side, uint32_t thread,

@@ -107,16 +107,18 @@ static int collect_head(struct rows *l, const struct scan_item *it)
 
     for (uint32_t ci = 0; rows > 0; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
-        uint32_t n = head_chunk_rows(c, rows), cover;
+        uint32_t n = head_chunk_rows(c, rows);
+        struct head_rows r;
 
         TRY(scan_check(w));
+        head_rows_of(c, &r);
         for (uint32_t i = 0; i < n; i++) {
-            int64_t ms = c->base_ms + c->t[i];
+            int64_t ms = head_ms(&r, i);
             struct scan_row row;
 
             if (ms < sd->lo || ms >= sd->hi)
                 continue;
-            scan_load(c, i, &row, &cover);
+            scan_load(&r, i, &row);
             if (scan_takes(w, sd, &row, ms))
                 TRY(push(l, ms, &row));
         }

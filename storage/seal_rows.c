@@ -60,13 +60,15 @@ static bool row_hours(struct hours *l, const struct head *h)
         for (uint32_t ci = 0; ci < g->chunk.n; ci++) {
             const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
             int64_t last = hour_of(c->min_ms);
+            struct head_rows r;
 
+            head_rows_of(c, &r);
             if (c->n == 0)
                 continue;
             if (!add_hour(l, last))
                 return false;
             for (uint32_t i = 0; hour_of(c->max_ms) != last && i < c->n; i++) {
-                if (!add_hour(l, hour_of(c->base_ms + c->t[i])))
+                if (!add_hour(l, hour_of(head_ms(&r, i))))
                     return false;
             }
         }
@@ -103,7 +105,7 @@ struct sealing {
     bool level;
 };
 
-/* Columns that some chunk of the group has. */
+/* Columns that some chunk of the group needs. */
 struct columns {
     bool value, count, cpu, var, period;
     int64_t v;
@@ -116,10 +118,13 @@ static struct columns columns_of(const struct head_group *g)
     for (uint32_t ci = 0; ci < g->chunk.n; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
 
-        r.value |= atomic_load(&c->value) != NULL;
-        r.count |= atomic_load(&c->count) != NULL;
-        r.cpu |= atomic_load(&c->cpu) != NULL;
-        r.var |= atomic_load(&c->var) != NULL;
+        struct head_rows rows;
+
+        head_rows_of(c, &rows);
+        r.value |= rows.column[HEAD_VALUE] != NULL;
+        r.count |= head_differs(&rows, HEAD_COUNT, 1);
+        r.cpu |= head_differs(&rows, HEAD_CPU, 0);
+        r.var |= rows.column[HEAD_VAR] || !isnan(head_var(&rows, 0));
         r.period |= ci > 0 && c->period != r.v;
         r.v = c->period;
     }
@@ -148,15 +153,15 @@ static bool columns_new(struct sealing *s, const struct columns *c, uint32_t n,
 }
 
 /* A level's row is its reading: its time is that of the record. *ret: the record, or NULL. */
-static int64_t row_ms(const struct sealing *s, const struct head_chunk *c, uint32_t i,
+static int64_t row_ms(const struct sealing *s, const struct head_rows *r, uint32_t i,
                       const struct local_cover **ret)
 {
-    const uint32_t *cover = atomic_load(&c->cover);
+    uint32_t cover = s->level ? head_u32(r, HEAD_COVER, i) : 0;
 
     *ret = NULL;
-    if (!s->level || !cover || cover[i] == 0)
-        return c->base_ms + c->t[i];
-    *ret = VEC(&s->h->local.cover, struct local_cover, cover[i] - 1);
+    if (cover == 0)
+        return head_ms(r, i);
+    *ret = VEC(&s->h->local.cover, struct local_cover, cover - 1);
     return ms_floor((*ret)->t.t0);
 }
 
@@ -170,28 +175,23 @@ static bool put_reading(struct sealing *s, const struct local_cover *r, struct b
     return b->attr[k] != UINT32_MAX;
 }
 
-static bool put_row(struct sealing *s, const struct head_chunk *c, uint32_t i, int64_t ms,
+static bool put_row(struct sealing *s, const struct head_rows *r, uint32_t i, int64_t ms,
                     const struct local_cover *reading, struct block_rows *b)
 {
-    const uint64_t *count = atomic_load(&c->count);
-    const int64_t *value = atomic_load(&c->value);
-    const uint32_t *cpu = atomic_load(&c->cpu);
-    const double *var = atomic_load(&c->var);
-    uint64_t n = count ? count[i] : 1;
     uint32_t k = b->n++;
 
     b->ms[k] = ms;
-    b->series[k] = c->series[i];
-    b->node[k] = c->node[i];
-    b->thread[k] = part_thread(s->w, head_thread(c, atomic_load(&c->thread), i));
+    b->series[k] = head_u32(r, HEAD_SERIES, i);
+    b->node[k] = head_u32(r, HEAD_NODE, i);
+    b->thread[k] = part_thread(s->w, head_u32(r, HEAD_THREAD, i));
     if (b->count)
-        b->count[k] = n;
+        b->count[k] = head_number(r, HEAD_COUNT, i);
     if (b->value)
-        b->value[k] = value ? value[i] : (int64_t)n * c->period;
+        b->value[k] = head_value(r, i);
     if (b->cpu)
-        b->cpu[k] = cpu ? cpu[i] : 0;
+        b->cpu[k] = head_u32(r, HEAD_CPU, i);
     if (b->var)
-        b->var[k] = var ? (float)var[i] : (float)NAN;
+        b->var[k] = (float)head_var(r, i);
     return b->thread[k] != UINT32_MAX && (!b->held || !reading || put_reading(s, reading, b, k));
 }
 
@@ -201,19 +201,21 @@ static bool each_row_in(struct sealing *s, int64_t lo, int64_t hi, uint32_t *by_
 {
     for (uint32_t ci = 0; ci < s->g->chunk.n; ci++) {
         const struct head_chunk *c = *VEC(&s->g->chunk, struct head_chunk *, ci);
+        struct head_rows r;
 
         /* a reading may begin before its rows */
         if (!s->level && (c->max_ms < lo || c->min_ms >= hi))
             continue;
+        head_rows_of(c, &r);
         for (uint32_t i = 0; i < c->n; i++) {
             const struct local_cover *reading;
-            int64_t ms = row_ms(s, c, i, &reading);
+            int64_t ms = row_ms(s, &r, i, &reading);
 
             if (ms < lo || ms >= hi)
                 continue;
             if (by_second)
                 by_second[(ms - lo) / 1000]++;
-            else if (!put_row(s, c, i, ms, reading, b))
+            else if (!put_row(s, &r, i, ms, reading, b))
                 return false;
         }
     }

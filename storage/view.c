@@ -81,13 +81,8 @@ struct source_list *source_list_get(struct store *s)
 
 static void enter(struct source *src)
 {
-    struct pool *p = &src->head->pool;
-
     pool_enter(&src->head->epoch->pool);
-    mutex_lock(&p->mu);
-    p->readers++;
-    src->snap = src->head->snap;
-    mutex_unlock(&p->mu);
+    head_enter(src->head, &src->reader, &src->snap);
     src->t = (struct interval){{src->snap.t0}, {src->snap.t1}};
 }
 
@@ -125,7 +120,7 @@ struct store_view *store_view_get(struct store *s)
 static bool leave(struct source *src)
 {
     if (src->head) {
-        pool_leave(&src->head->pool);
+        head_leave(src->head, &src->reader);
         pool_leave(&src->head->epoch->pool);
     }
     if (src->held)
@@ -407,65 +402,55 @@ struct trie_at {
     struct store_trie t;
 };
 
-/* The bits share words with nodes that are still to come, so they are copied. */
-static uint64_t *copy_bits(struct store_view *v, const struct dict_trie *t, uint32_t n)
-{
-    uint32_t words = n / 64 + 1;
-    uint64_t *bits = arena_array(&v->mem, uint64_t, words);
-
-    for (uint32_t i = 0; bits && i < words && (size_t)i * 64 < n; i++)
-        bits[i] = atomic_load_explicit(VEC(&t->again, _Atomic uint64_t, i), memory_order_relaxed);
-    return bits;
-}
-
-static struct trie_at *look_up(struct store_view *v, const struct dict_trie *t,
+static struct trie_at *look_up(struct store_view *v, struct epoch *e, struct dict_trie *t,
                                struct trie_at *next) REQUIRES(&v->mu)
 {
     struct trie_at *at = arena_new(&v->mem, struct trie_at);
-    struct store_trie *r = &at->t;
 
     if (!at)
         return NULL;
     at->next = next;
     at->epoch = t->id.epoch;
-    r->n = atomic_load_explicit(&t->n, memory_order_acquire);
-    r->n_fnode = atomic_load_explicit(&t->n_fnode, memory_order_acquire);
-    r->parent = vec_at(&t->parent, 0);
-    r->frame = vec_at(&t->frame, 0);
-    r->fnode = vec_at(&t->fnode, 0);
-    r->fparent = vec_at(&t->fparent, 0);
-    r->func = vec_at(&t->func, 0);
-    r->n_marked = atomic_load_explicit(&t->n_marked, memory_order_acquire);
-    r->marked = r->n_marked ? vec_at(&t->marked, 0) : NULL;
-    while (r->n_marked && r->marked[r->n_marked - 1].fnode >= r->n_fnode)
-        r->n_marked--; /* published between the two */
-    r->again = copy_bits(v, t, r->n_fnode);
-    return r->again ? at : NULL;
+    return dict_trie_read(&e->dict, t, &v->mem, &at->t) ? at : NULL;
 }
 
-static const struct trie_at *trie_at(struct store_view *v, const struct dict_trie *t)
+static const struct trie_at *find_trie(const struct store_view *v, struct store_trie_id id)
     REQUIRES(&v->mu)
 {
-    struct trie_at *at, *new;
+    const struct trie_at *at;
+    uint64_t slot = 0;
+
+    (void)map_get(&v->trie, (uint64_t)id.svc << 32 | id.sub, &slot);
+    for (at = (const struct trie_at *)(uintptr_t)slot; at; at = at->next) { // NOLINT
+        if (at->epoch == id.epoch)
+            break;
+    }
+    return at;
+}
+
+static const struct trie_at *trie_at(struct store_view *v, struct epoch *e, struct dict_trie *t)
+    REQUIRES(&v->mu)
+{
+    const struct trie_at *at = find_trie(v, t->id);
+    struct trie_at *new;
     uint64_t *slot;
 
+    if (at)
+        return at;
     if (map_at(&v->trie, (uint64_t)t->id.svc << 32 | t->id.sub, &slot) == MAP_FULL)
         return NULL;
-    for (at = (struct trie_at *)(uintptr_t)*slot; at; at = at->next) { // NOLINT
-        if (at->epoch == t->id.epoch)
-            return at;
-    }
-    new = look_up(v, t, (struct trie_at *)(uintptr_t)*slot); // NOLINT
+    new = look_up(v, e, t, (struct trie_at *)(uintptr_t)*slot); // NOLINT
     if (new)
         *slot = (uintptr_t) new;
     return new;
 }
 
+/* Functions are made before mu is taken: workers do that for several tries at once. */
 int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie *ret,
                struct err *err)
 {
     struct epoch *e = view_epoch(v, id.epoch, err);
-    const struct dict_trie *t = e && id.svc < v->snap.svc ? epoch_find(e, id.svc, id.sub) : NULL;
+    struct dict_trie *t = e && id.svc < v->snap.svc ? epoch_find(e, id.svc, id.sub) : NULL;
     const struct trie_at *at;
 
     if (!e)
@@ -473,11 +458,17 @@ int store_trie(struct store_view *v, struct store_trie_id id, struct store_trie 
     if (!t)
         return err_set(err, -ENOENT, "no trie %u/%u/%u", id.epoch, id.svc, id.sub);
     mutex_lock(&v->mu);
-    at = trie_at(v, t);
-    if (at)
-        *ret = at->t;
+    at = find_trie(v, id);
     mutex_unlock(&v->mu);
-    return at ? 0 : err_set(err, -ENOMEM, "trie: the dictionary pool is full");
+    if (!at && dict_functions_make(&e->dict, t)) {
+        mutex_lock(&v->mu);
+        at = trie_at(v, e, t);
+        mutex_unlock(&v->mu);
+    }
+    if (!at)
+        return err_set(err, -ENOMEM, "trie: the dictionary pool is full");
+    *ret = at->t;
+    return 0;
 }
 
 int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct store_frame *ret,

@@ -18,6 +18,7 @@
 struct source {
     struct head *head;     /* current or frozen; NULL: a part */
     struct head_snap snap; /* of the head */
+    struct head_reader reader;
     struct part *part;
     struct interval t; /* all that it holds lies in [t0, t1); t0 >= t1: nothing */
     uint32_t epoch;

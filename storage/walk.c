@@ -28,16 +28,16 @@ static bool walk_group(const struct walk *w, const struct head_group *g, uint64_
     for (uint32_t ci = 0; rows > 0; ci++) {
         const struct head_chunk *c = *VEC(&g->chunk, struct head_chunk *, ci);
         uint32_t n = head_chunk_rows(c, rows);
-        const uint32_t *thread = atomic_load_explicit(&c->thread, memory_order_acquire);
-        const uint32_t *cpu = atomic_load_explicit(&c->cpu, memory_order_acquire);
+        struct head_rows r;
 
+        head_rows_of(c, &r);
         for (uint32_t i = 0; i < n; i++) {
             const struct row_at row = {.source = w->source,
                                        .type = g->type,
-                                       .series = c->series[i],
-                                       .thread = head_thread(c, thread, i),
-                                       .cpu = cpu ? cpu[i] : 0,
-                                       .ms = c->base_ms + c->t[i]};
+                                       .series = head_u32(&r, HEAD_SERIES, i),
+                                       .thread = head_u32(&r, HEAD_THREAD, i),
+                                       .cpu = head_u32(&r, HEAD_CPU, i),
+                                       .ms = head_ms(&r, i)};
 
             if (takes(w, &row) && !w->to->fn(w->to->ctx, &row))
                 return false;

@@ -111,8 +111,11 @@ static const uint32_t *u32_of(const struct vec *v)
     return VEC(v, uint32_t, 0);
 }
 
-static void assert_same(const struct epoch *a, const struct epoch *b)
+static void assert_same(struct epoch *a, struct epoch *b)
 {
+    struct arena bits;
+
+    arena_init(&bits, 1 << 26);
     assert_int_equal(texts_n(&a->dict.text), texts_n(&b->dict.text));
     assert_int_equal(a->dict.frame.v.n, b->dict.frame.v.n);
     assert_int_equal(a->dict.func.v.n, b->dict.func.v.n);
@@ -120,17 +123,21 @@ static void assert_same(const struct epoch *a, const struct epoch *b)
         assert_true(same_frame(a, b, i));
     assert_int_equal(a->trie.n, b->trie.n);
     for (uint32_t i = 0; i < a->trie.n; i++) {
-        const struct dict_trie *x = epoch_trie_at(a, i);
-        const struct dict_trie *y = epoch_find(b, x->id.svc, x->id.sub);
+        struct dict_trie *x = epoch_trie_at(a, i), *y = epoch_find(b, x->id.svc, x->id.sub);
+        struct store_trie of_x, of_y;
 
         assert_non_null(y);
         assert_int_equal(x->parent.n, y->parent.n);
         assert_int_equal(atomic_load(&y->n), y->parent.n);
         assert_memory_equal(u32_of(&x->parent), u32_of(&y->parent), 4 * (size_t)x->parent.n);
         assert_memory_equal(u32_of(&x->frame), u32_of(&y->frame), 4 * (size_t)x->parent.n);
-        assert_memory_equal(u32_of(&x->fnode), u32_of(&y->fnode), 4 * (size_t)x->parent.n);
-        assert_int_equal(x->func.n, y->func.n);
+        dict_trie_publish(x);
+        assert_true(dict_trie_read(&a->dict, x, &bits, &of_x));
+        assert_true(dict_trie_read(&b->dict, y, &bits, &of_y));
+        assert_memory_equal(of_x.fnode, of_y.fnode, 4 * (size_t)of_x.n);
+        assert_int_equal(of_x.n_fnode, of_y.n_fnode);
     }
+    arena_deinit(&bits);
 }
 
 static struct epoch *load(const char *dir, enum dictfile_how how, struct dictfile **f, int expect,

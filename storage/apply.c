@@ -28,7 +28,9 @@ static bool start(struct apply *a)
     a->db = (struct dict_batch){.b = b,
                                 .text = indices(a, b->n_str),
                                 .frame = indices(a, b->n_frame),
-                                .node = indices(a, b->n_node)};
+                                .node = indices(a, b->n_node),
+                                .trie = arena_array(&a->h->scratch, struct dict_trie *, b->n_node),
+                                .depth = arena_array(&a->h->scratch, uint16_t, b->n_node)};
     a->name = indices(a, b->n_str);
     a->own = indices(a, b->n_str);
     a->target = indices(a, b->n_target);
@@ -39,8 +41,9 @@ static bool start(struct apply *a)
     /* of the batch, a stream, a row, and the service that may be missing */
     a->pair =
         arena_array(&a->h->scratch, uint32_t, 2 * ((size_t)b->label.n + 2 * (size_t)most + 1));
-    return a->db.text && a->db.frame && a->db.node && a->name && a->own && a->target && a->set &&
-           a->set_series && a->set_stamp && a->no_service && a->pair;
+    return a->db.text && a->db.frame && a->db.node && a->db.trie && a->db.depth && a->name &&
+           a->own && a->target && a->set && a->set_series && a->set_stamp && a->no_service &&
+           a->pair;
 }
 
 uint32_t apply_text(struct apply *a, uint32_t s)
@@ -157,12 +160,42 @@ static bool row_of(struct apply *a, uint32_t s, uint32_t k, ptype_id type, struc
     return true;
 }
 
+static void lock_ids(struct epoch *e)
+{
+    int r = pthread_rwlock_wrlock(&e->ids);
+
+    assert(r == 0);
+    (void)r;
+}
+
+static void unlock_ids(struct epoch *e)
+{
+    int r = pthread_rwlock_unlock(&e->ids);
+
+    assert(r == 0);
+    (void)r;
+}
+
+/* The node of g in the trie: another service had it first, or it is there. */
+static uint32_t node_of(struct apply *a, struct dict_trie *trie, uint32_t g, bool *folded)
+{
+    struct epoch *e = a->h->epoch;
+    uint32_t node;
+
+    if (dict_trie_find(&e->dict, trie, g, &node))
+        return node;
+    lock_ids(e);
+    node = dict_trie_node(&e->dict, trie, g, folded);
+    unlock_ids(e);
+    return node;
+}
+
 static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint32_t cover)
 {
     const struct batch_stream *st = &a->b->stream[s];
     const struct batch_rows *r = &st->rows;
     struct head *h = a->h;
-    struct dict *d = &h->epoch->dict;
+    const struct dict *d = &h->epoch->dict;
     struct head_row row = {.ms = ms_floor(r->t ? r->t[k] : st->covers.t0),
                            .cover = st->kind == KIND_LEVEL ? cover + 1 : 0,
                            .count = r->count ? r->count[k] : 1,
@@ -182,7 +215,7 @@ static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint
     group = trie ? head_group_of(h, type, trie) : NULL;
     if (!group)
         return false;
-    row.node = dict_trie_node(d, trie, g & ~DICT_FOLDED, &folded);
+    row.node = node_of(a, trie, g & ~DICT_FOLDED, &folded);
     if (row.node == NONE || !head_add_row(h, group, &row))
         return false;
     if (folded)
@@ -282,17 +315,43 @@ static bool add_stream(struct apply *a, uint32_t s)
     return true;
 }
 
+/* In which tries new stacks are used first: their nodes are made there. */
+static bool find_tries(struct apply *a)
+{
+    const struct batch *b = a->b;
+
+    if (b->n_node == b->n_known + 1)
+        return true;
+    for (uint32_t s = 0; s < b->n_stream; s++) {
+        const struct batch_rows *r = &b->stream[s].rows;
+        ptype_id type = type_of(a, &b->stream[s]);
+
+        for (uint32_t k = 0; r->node && k < r->n; k++) {
+            struct dict_trie **trie = &a->db.trie[r->node[k]];
+            uint32_t series = *trie ? 0 : series_of(a, s, type, r->labels ? r->labels[k] : 0);
+
+            if (series == NONE || type == PTYPE_NONE)
+                return false;
+            if (!*trie)
+                *trie = epoch_trie(a->h->epoch, names_series(a->h->names, series)->svc);
+            if (!*trie)
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool add_nodes(struct apply *a)
 {
     bool ok;
     struct epoch *e = a->h->epoch;
     uint64_t clashes = e->dict.clashes;
-    int r = pthread_rwlock_wrlock(&e->ids);
 
-    assert(r == 0);
+    if (!find_tries(a))
+        return false;
+    lock_ids(e);
     ok = dict_batch_nodes(&e->dict, e->before ? &e->before->dict : NULL, &a->db);
-    r = pthread_rwlock_unlock(&e->ids);
-    assert(r == 0);
+    unlock_ids(e);
     atomic_fetch_add_explicit(&a->h->stats->hash_clashes, e->dict.clashes - clashes,
                               memory_order_relaxed);
     return ok;

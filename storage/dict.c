@@ -10,14 +10,16 @@
 bool dict_init(struct dict *d, struct pool *p, uint64_t seed, uint32_t max_nodes)
 {
     *d = (struct dict){.pool = p, .seed = seed, .max_nodes = max_nodes};
-    paged_init(&d->node, sizeof(struct dict_node));
-    paged_init(&d->home, sizeof(struct dict_home));
+    vec_init(&d->page, sizeof(struct dict_page));
+    paged_init(&d->hash, sizeof(uint64_t));
     dindex_init(&d->by_hash);
     map_init(&d->by_pair, 0);
     map_init(&d->ambiguous, 0);
-    return texts_init(&d->text, p, seed) && table_init(&d->frame, p, sizeof(struct dict_frame)) &&
-           table_init(&d->func, p, sizeof(struct dict_func)) && paged_push(&d->node, p) &&
-           paged_push(&d->home, p);
+    if (!texts_init(&d->text, p, seed) || !table_init(&d->frame, p, sizeof(struct dict_frame)) ||
+        !table_init(&d->func, p, sizeof(struct dict_func)))
+        return false;
+    d->none = dict_trie_new(d, (struct store_trie_id){});
+    return d->none && dict_trie_page(d, d->none); /* page 0: its root is g 0 */
 }
 
 void dict_deinit(struct dict *d)
@@ -27,8 +29,9 @@ void dict_deinit(struct dict *d)
     texts_deinit(&d->text);
     table_deinit(&d->frame, d->pool);
     table_deinit(&d->func, d->pool);
-    paged_deinit(&d->node, d->pool);
-    paged_deinit(&d->home, d->pool);
+    dict_trie_free(d, d->none);
+    vec_deinit(&d->page, d->pool);
+    paged_deinit(&d->hash, d->pool);
     dindex_deinit(&d->by_hash);
     map_deinit(&d->by_pair);
     map_deinit(&d->ambiguous);
@@ -139,19 +142,30 @@ static uint32_t batch_frame(struct dict *d, struct dict_batch *db, uint32_t fram
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-static uint32_t add_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t hash)
+static uint32_t parent_of(const struct dict *d, uint32_t g)
 {
-    uint32_t g = d->node.n;
-    struct dict_node *n = paged_push(&d->node, d->pool);
-    struct dict_home *home = n ? paged_push(&d->home, d->pool) : NULL;
+    uint32_t node;
+    const struct dict_trie *t = dict_home(d, g, &node);
 
-    if (!home) {
-        d->node.n = g;
-        return NONE;
-    }
-    *n = (struct dict_node){.parent = parent, .frame = frame, .hash = hash};
-    *home = (struct dict_home){.depth = (uint16_t)(dict_home(d, parent)->depth + 1)};
-    return g;
+    return dict_trie_g(d, t, *VEC(&t->parent, uint32_t, node));
+}
+
+static uint32_t frame_of(const struct dict *d, uint32_t g)
+{
+    uint32_t node;
+    const struct dict_trie *t = dict_home(d, g, &node);
+
+    return *VEC(&t->frame, uint32_t, node);
+}
+
+static uint32_t depth_of(const struct dict *d, uint32_t g)
+{
+    uint32_t node, n = 0;
+    const struct dict_trie *t = dict_home(d, g, &node);
+
+    for (; node != 0; node = *VEC(&t->parent, uint32_t, node))
+        n++;
+    return n;
 }
 
 /* The first g of a hash; 0: none, which is nobody's. */
@@ -160,7 +174,7 @@ static uint32_t find_hash(const struct dict *d, uint64_t hash)
     const uint32_t h = (uint32_t)hash_mix(hash);
 
     for (uint32_t at = dindex_place(&d->by_hash, h), g; dindex_next(&d->by_hash, h, &at, &g);) {
-        if (dict_node(d, g)->hash == hash)
+        if (*dict_hash(d, g) == hash)
             return g;
     }
     return 0;
@@ -168,35 +182,63 @@ static uint32_t find_hash(const struct dict *d, uint64_t hash)
 
 static uint32_t hash_of(const void *ctx, uint32_t g)
 {
-    return (uint32_t)hash_mix(dict_node(ctx, g)->hash);
+    return (uint32_t)hash_mix(*dict_hash(ctx, g));
 }
 
-static uint32_t define(struct dict *d, uint32_t parent, uint32_t frame, uint64_t hash)
-{
-    uint64_t pair = (uint64_t)parent << 32 | frame, other;
-    const struct dict_node *n;
-    uint32_t first = find_hash(d, hash), g;
+/* A stack as somebody says what it is. */
+struct definition {
+    uint32_t parent, frame; /* parent: g */
+    uint64_t hash;
+};
 
-    if (first) {
-        n = dict_node(d, first);
-        if (n->parent == parent && n->frame == frame)
-            return first;
-        if (map_get(&d->by_pair, pair, &other))
-            return (uint32_t)other;
-        g = add_node(d, parent, frame, hash);
-        if (g == NONE || !pool_map_put(d->pool, &d->by_pair, pair, g) ||
-            !pool_map_put(d->pool, &d->ambiguous, hash, 1))
-            return NONE;
-        d->clashes++;
+/* The g of an equal one, 0 if there is none; *ret_clash: its hash means another one already. */
+static uint32_t find_equal(const struct dict *d, const struct definition *x, bool *ret_clash)
+{
+    uint32_t first = find_hash(d, x->hash);
+    uint64_t other;
+
+    *ret_clash = false;
+    if (first == 0 || (parent_of(d, first) == x->parent && frame_of(d, first) == x->frame))
+        return first;
+    *ret_clash = true;
+    return map_get(&d->by_pair, (uint64_t)x->parent << 32 | x->frame, &other) ? (uint32_t)other : 0;
+}
+
+/* g is found by its hash from now on; or, where that is another one's, by parent and frame. */
+static bool note(struct dict *d, const struct definition *x, uint32_t g, bool clash)
+{
+    if (!clash)
+        return pool_dindex_add(d->pool, &d->by_hash, (uint32_t)hash_mix(x->hash), g, hash_of, d);
+    d->clashes++;
+    return pool_map_put(d->pool, &d->by_pair, (uint64_t)x->parent << 32 | x->frame, g) &&
+           pool_map_put(d->pool, &d->ambiguous, x->hash, 1);
+}
+
+/* In t, or where that is full, in none: a hash that was once acknowledged is known. */
+static uint32_t add_node(struct dict *d, struct dict_trie *t, const struct definition *x)
+{
+    bool full = t != d->none && t->parent.n >= d->max_nodes;
+    uint32_t parent = full ? 0 : dict_trie_node(d, t, x->parent, &full), node;
+
+    if (full)
+        return add_node(d, d->none, x);
+    node = parent == NONE ? NONE : dict_trie_add(d, t, parent, x->frame, x->hash);
+    return node == NONE ? NONE : dict_trie_g(d, t, node);
+}
+
+/* depth: that of the parent. */
+static uint32_t define(struct dict *d, struct dict_trie *t, const struct definition *x,
+                       uint32_t depth)
+{
+    bool clash;
+    uint32_t g = find_equal(d, x, &clash);
+
+    if (g)
         return g;
-    }
-    if (dict_home(d, parent)->depth >= DICT_DEPTH || d->node.n >= DICT_FOLDED - 1)
-        return parent | DICT_FOLDED;
-    g = add_node(d, parent, frame, hash);
-    if (g == NONE ||
-        !pool_dindex_add(d->pool, &d->by_hash, (uint32_t)hash_mix(hash), g, hash_of, d))
-        return NONE;
-    return g;
+    if (depth >= DICT_DEPTH || d->hash.n >= DICT_FOLDED - 2 * DICT_PAGE)
+        return x->parent | DICT_FOLDED;
+    g = add_node(d, t ? t : d->none, x);
+    return g == NONE || note(d, x, g, clash) ? g : NONE;
 }
 
 /* The stack of weight whose definition was lost with a damaged row. */
@@ -213,8 +255,11 @@ static uint32_t damaged_node(struct dict *d)
     frame = dict_frame_of(d, &key);
     if (frame == NONE)
         return NONE;
-    d->damaged = add_node(d, 0, frame, 0); /* hash 0 is nobody's: never found by it */
-    return d->damaged;
+    /* hash 0 is nobody's: never found by it */
+    frame = dict_trie_add(d, d->none, 0, frame, 0);
+    if (frame == NONE)
+        return NONE;
+    return d->damaged = dict_trie_g(d, d->none, frame);
 }
 
 /* The frame of another dictionary, here. */
@@ -234,57 +279,85 @@ static uint32_t frame_from(struct dict *d, const struct dict *from, uint32_t fra
 /* The stack that another dictionary knows by that hash, root first; 0: it does not. */
 static uint32_t take_over(struct dict *d, const struct dict *from, uint64_t hash)
 {
-    uint32_t path[DICT_DEPTH + 1], n = 0, g = 0, at = from ? find_hash(from, hash) : 0;
+    uint32_t path[DICT_DEPTH + 1], n = 0, g = 0;
 
-    for (uint32_t i = at; i != 0; i = dict_node(from, i)->parent)
+    for (uint32_t i = from ? find_hash(from, hash) : 0; i != 0; i = parent_of(from, i))
         path[n++] = i;
-    while (n > 0) {
-        const struct dict_node *x = dict_node(from, path[--n]);
-        uint32_t frame = frame_from(d, from, x->frame);
+    for (uint32_t depth = 0; n > 0; depth++) {
+        uint32_t i = path[--n];
+        const struct definition x = {.parent = g,
+                                     .frame = frame_from(d, from, frame_of(from, i)),
+                                     .hash = *dict_hash(from, i)};
 
-        if (frame == NONE)
+        if (x.frame == NONE)
             return NONE;
-        g = define(d, g, frame, x->hash);
+        g = define(d, NULL, &x, depth);
         if (g == NONE || g & DICT_FOLDED)
             return g;
     }
     return g;
 }
 
+static bool known_node(struct dict *d, const struct dict *before, struct dict_batch *db, uint32_t i)
+{
+    const uint64_t hash = db->b->node[i].hash;
+    uint32_t g = find_hash(d, hash);
+
+    if (g == 0)
+        g = take_over(d, before, hash);
+    if (g == 0) {
+        db->damaged++;
+        g = damaged_node(d);
+    }
+    db->node[i] = g;
+    return g != NONE;
+}
+
+static bool new_node(struct dict *d, struct dict_batch *db, uint32_t i)
+{
+    const struct batch_node *n = &db->b->node[i];
+    const struct definition x = {
+        .parent = db->node[n->parent], .frame = batch_frame(d, db, n->frame), .hash = n->hash};
+
+    if (x.frame == NONE)
+        return false;
+    /* what hangs under a lost stack is as unknown as the stack */
+    if ((d->damaged && x.parent == d->damaged) || x.parent & DICT_FOLDED) {
+        db->node[i] = x.parent;
+        return true;
+    }
+    if (n->parent != 0 && db->depth[n->parent] == 0)
+        db->depth[n->parent] = (uint16_t)depth_of(d, x.parent);
+    db->depth[i] = (uint16_t)(db->depth[n->parent] + 1);
+    db->node[i] = define(d, db->trie[i], &x, db->depth[n->parent]);
+    return db->node[i] != NONE;
+}
+
+/* A trie that uses a stack has its node from here on, new or not: nodes of a trie come in an order
+ * that batches alone decide. */
+static bool use_node(struct dict *d, const struct dict_batch *db, uint32_t i)
+{
+    bool folded; /* its rows will say so */
+
+    return !db->trie[i] ||
+           dict_trie_node(d, db->trie[i], db->node[i] & ~DICT_FOLDED, &folded) != NONE;
+}
+
 bool dict_batch_nodes(struct dict *d, const struct dict *before, struct dict_batch *db)
 {
     const struct batch *b = db->b;
 
+    for (uint32_t i = b->n_node; --i > b->n_known;) { /* what leads to a stack is used with it */
+        if (!db->trie[b->node[i].parent])
+            db->trie[b->node[i].parent] = db->trie[i];
+    }
     db->node[0] = 0;
     for (uint32_t i = 1; i <= b->n_known; i++) {
-        uint32_t g = find_hash(d, b->node[i].hash);
-
-        if (g) {
-            db->node[i] = g;
-            continue;
-        }
-        db->node[i] = take_over(d, before, b->node[i].hash);
-        if (db->node[i] == NONE)
-            return false;
-        if (db->node[i] != 0)
-            continue;
-        db->damaged++;
-        db->node[i] = damaged_node(d);
-        if (db->node[i] == NONE)
+        if (!known_node(d, before, db, i) || !use_node(d, db, i))
             return false;
     }
     for (uint32_t i = b->n_known + 1; i < b->n_node; i++) {
-        const struct batch_node *n = &b->node[i];
-        uint32_t frame = batch_frame(d, db, n->frame), parent = db->node[n->parent];
-
-        if (frame == NONE)
-            return false;
-        /* what hangs under a lost stack is as unknown as the stack */
-        if ((d->damaged && parent == d->damaged) || parent & DICT_FOLDED)
-            db->node[i] = parent;
-        else
-            db->node[i] = define(d, parent, frame, n->hash);
-        if (db->node[i] == NONE)
+        if (!new_node(d, db, i) || !use_node(d, db, i))
             return false;
     }
     return true;
@@ -319,13 +392,21 @@ uint64_t dict_frame_hash(const struct dict *d, uint32_t frame)
     return batch_frame_hash(&b, 0);
 }
 
-uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t frame_hash)
+bool dict_trie_load(struct dict *d, struct dict_trie *t, const struct dict_load *n)
 {
-    uint64_t hash = node_hash(dict_node(d, parent)->hash, frame_hash);
-    uint32_t g;
+    const uint32_t parent = dict_trie_g(d, t, n->parent);
+    const struct definition x = {.parent = parent,
+                                 .frame = n->frame,
+                                 .hash = node_hash(*dict_hash(d, parent), n->frame_hash)};
+    bool clash = false, damaged = TABLE(&d->frame, struct dict_frame, n->frame)->damaged;
+    uint32_t g = damaged ? damaged_node(d) : find_equal(d, &x, &clash), node;
 
-    if (TABLE(&d->frame, struct dict_frame, frame)->damaged)
-        return damaged_node(d);
-    g = define(d, parent, frame, hash);
-    return g == NONE ? NONE : g & ~DICT_FOLDED;
+    if (g == NONE)
+        return false;
+    if (g == 0 && n->depth > DICT_DEPTH)
+        g = parent;
+    if (g != 0)
+        return dict_trie_copy(d, t, n->parent, n->frame, g) != NONE;
+    node = dict_trie_add(d, t, n->parent, n->frame, x.hash);
+    return node != NONE && note(d, &x, dict_trie_g(d, t, node), clash);
 }

@@ -11,11 +11,12 @@
 /*
  * What stacks are made of, for one epoch: texts, frames, functions, nodes.
  *
- * A stack node exists once for the epoch ("global", g): its parent, its frame, its hash. Each
- * service has a trie of its own, whose nodes are numbered from 0 in order of first use there, so
- * that an answer is an array and not a hash table; from g to it lead `home`, in the first trie that
- * uses it, and map local in all others. A hash that a sender names is therefore found wherever its
- * stack was first seen.
+ * A stack node exists once for the epoch ("global", g). Each service has a trie of its own, whose
+ * nodes are numbered from 0 in order of first use there, so that an answer is an array and not a
+ * hash table. The numbers g are given to tries by the page: a g says in which trie its node is, and
+ * which one, and its parent and its frame stand there and nowhere else. A trie that has the stack
+ * of another one has a copy, whose g is never used; from the other's g to it leads its map local. A
+ * hash that a sender names is therefore found wherever its stack was first seen.
  *
  * Two definitions with one hash and other content both keep their own g, found by (parent, frame);
  * the hash is ambiguous from then on and is not taken without definitions.
@@ -46,16 +47,13 @@ struct dict_func {
     uint64_t key;
 };
 
-struct dict_node {
-    uint32_t parent, frame;
-    uint64_t hash;
-};
+/* Of g: nodes of one trie, in their order. */
+#define DICT_PAGE_BITS 6u
+#define DICT_PAGE      (1u << DICT_PAGE_BITS)
 
-/* Where g is in the trie that used it first; depth: of the stack. Only the writer looks. */
-struct dict_home {
-    uint32_t node;
-    uint16_t trie; /* index in epoch.trie + 1; 0: in none yet, or in one that is beyond */
-    uint16_t depth;
+struct dict_page {
+    struct dict_trie *trie;
+    uint32_t first; /* its node that the page begins with */
 };
 
 /*
@@ -78,7 +76,9 @@ struct dict_trie {
     struct dict_trie *older;  /* of the service: sub one less */
     struct vec parent, frame; /* u32 by node */
     _Atomic uint32_t n;       /* published */
-    struct hindex local;      /* g -> node, of those whose home is elsewhere */
+    struct vec page;          /* u32 by node / DICT_PAGE: page of g. None if it is only read */
+    struct vec copy;          /* bits by node: it is one */
+    struct hindex local;      /* g -> node, of copies */
     struct dict_functions fn;
 };
 
@@ -87,8 +87,10 @@ struct dict {
     uint64_t seed;
     struct texts text;
     struct table frame, func;
-    struct paged node;     /* struct dict_node; 0 the root */
-    struct paged home;     /* struct dict_home by g */
+    struct vec page;   /* struct dict_page by g / DICT_PAGE */
+    struct paged hash; /* u64 by g; of a copy: the g that it is one of */
+    struct dict_trie
+        *none;             /* of stacks that no service has room for, or asked for. Its root is 0 */
     struct dindex by_hash; /* hash -> the first g */
     struct map by_pair;    /* parent << 32 | frame -> g, of later ones with a held hash */
     struct map ambiguous;  /* hash -> 1 */
@@ -155,6 +157,8 @@ uint32_t dict_frame_of(struct dict *d, struct dict_frame *key);
 struct dict_batch {
     const struct batch *b;
     uint32_t *text, *frame, *node; /* by index of the batch; UINT32_MAX: not looked up yet */
+    struct dict_trie **trie;       /* of nodes: where they are used first; NULL: nowhere */
+    uint16_t *depth;               /* of nodes; 0: not looked up yet */
     uint64_t damaged;              /* known nodes that were not held */
 };
 
@@ -170,20 +174,40 @@ bool dict_knows(const struct dict *d, uint64_t hash);
 bool dict_holds(const struct dict *d, uint64_t hash); /* whatever it means */
 
 /*
- * Loading a trie, whose nodes come in the order of their ids. The current epoch: the g of a node
- * below the g `parent`, found or made again with its hash, is what dict_trie_load() is told. Older
- * epochs, that nothing is added to: g 0, no maps. UINT32_MAX, false: memory is short.
+ * Loading a trie, whose nodes come in the order of their ids. The current epoch: with their hashes,
+ * so that senders may name them. Older epochs, that nothing is added to: hash 0, no maps. False:
+ * memory is short.
  */
-uint32_t dict_load_node(struct dict *d, uint32_t parent, uint32_t frame, uint64_t frame_hash);
-/* As senders compute it (batch_frame_hash): for dict_load_node(), once per frame. */
+struct dict_load {
+    uint32_t parent, frame; /* parent: node of the trie */
+    uint64_t frame_hash;
+    uint32_t depth;
+};
+
+/* As senders compute it (batch_frame_hash): once per frame. */
 uint64_t dict_frame_hash(const struct dict *d, uint32_t frame);
-[[nodiscard]] bool dict_trie_load(struct dict *d, struct dict_trie *t, uint32_t parent,
-                                  uint32_t frame, uint32_t g);
+[[nodiscard]] bool dict_trie_load(struct dict *d, struct dict_trie *t, const struct dict_load *n);
+/* Only to be read: without a g. */
+[[nodiscard]] bool dict_trie_load_bare(struct dict *d, struct dict_trie *t, uint32_t parent,
+                                       uint32_t frame);
+
+/* trie.c, for dict.c. UINT32_MAX: memory is short. */
+[[nodiscard]] bool dict_trie_page(struct dict *d, struct dict_trie *t);
+/* A node below `parent` with a g of its own. */
+uint32_t dict_trie_add(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t frame,
+                       uint64_t hash);
+/* A node that stands for g. */
+uint32_t dict_trie_copy(struct dict *d, struct dict_trie *t, uint32_t parent, uint32_t frame,
+                        uint32_t g);
+/* The g of a node, wherever it was first. */
+uint32_t dict_trie_g(const struct dict *d, const struct dict_trie *t, uint32_t node);
 
 struct dict_trie *dict_trie_new(struct dict *d, struct store_trie_id id);
 void dict_trie_free(struct dict *d, struct dict_trie *t);
-/* The node of g in t, added with its ancestors. Where t is full: the nearest ancestor that is
- * there, and *ret_folded. UINT32_MAX: memory is short. */
+/* Is it there? */
+bool dict_trie_find(const struct dict *d, const struct dict_trie *t, uint32_t g, uint32_t *ret);
+/* The node of g in t, added with its ancestors. Needs ids to be write-locked. Where t is full: the
+ * nearest ancestor that is there, and *ret_folded. UINT32_MAX: memory is short. */
 uint32_t dict_trie_node(struct dict *d, struct dict_trie *t, uint32_t g, bool *ret_folded);
 void dict_trie_publish(struct dict_trie *t);
 
@@ -200,14 +224,18 @@ void dict_functions_deinit(struct dict_functions *f, struct pool *p);
 [[nodiscard]] bool dict_trie_read(struct dict *d, struct dict_trie *t, struct arena *bits,
                                   struct store_trie *ret);
 
-static inline struct dict_node *dict_node(const struct dict *d, uint32_t g)
+static inline uint64_t *dict_hash(const struct dict *d, uint32_t g)
 {
-    return paged_at(&d->node, g);
+    return paged_at(&d->hash, g);
 }
 
-static inline struct dict_home *dict_home(const struct dict *d, uint32_t g)
+/* The trie of g; its node there. */
+static inline struct dict_trie *dict_home(const struct dict *d, uint32_t g, uint32_t *ret_node)
 {
-    return paged_at(&d->home, g);
+    const struct dict_page *p = VEC(&d->page, struct dict_page, g >> DICT_PAGE_BITS);
+
+    *ret_node = p->first + (g & (DICT_PAGE - 1));
+    return p->trie;
 }
 
 static inline struct str dict_str(const struct dict *d, uint32_t text)

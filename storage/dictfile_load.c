@@ -309,7 +309,8 @@ struct trie_load {
     struct dict_written *w;
     uint32_t n_list, room; /* of list: the file's, where a lost chunk keeps its places */
     uint32_t *list;
-    uint32_t *parent, *g; /* by node; g: current epoch only */
+    uint32_t *parent; /* by node, as the next two */
+    uint16_t *depth;  /* current epoch only */
     bool *damaged;
     uint32_t n_room;
 };
@@ -337,7 +338,8 @@ static int take_list(struct loader *l, void *ctx, struct str data, uint32_t firs
 
 static bool room_for(struct trie_load *t, uint32_t n, bool maps)
 {
-    uint32_t *parent, *g;
+    uint32_t *parent;
+    uint16_t *depth;
     bool *damaged;
     uint32_t room = t->n_room ? t->n_room : 4 * DICTFILE_CHUNK;
 
@@ -351,16 +353,16 @@ static bool room_for(struct trie_load *t, uint32_t n, bool maps)
     damaged = grow(t->damaged, room, sizeof *damaged);
     if (damaged)
         t->damaged = damaged;
-    g = maps ? grow(t->g, room, sizeof *g) : t->g;
-    if (maps && g)
-        t->g = g;
-    if (!parent || !damaged || (maps && !g))
+    depth = maps ? grow(t->depth, room, sizeof *depth) : NULL;
+    if (depth)
+        t->depth = depth;
+    if (!parent || !damaged || (maps && !depth))
         return false;
     if (t->n_room == 0) {
         parent[0] = 0;
         damaged[0] = false;
         if (maps)
-            g[0] = 0;
+            depth[0] = 0;
     }
     t->n_room = room;
     return true;
@@ -408,6 +410,18 @@ static uint32_t frame_at(struct loader *l, const struct trie_load *t, uint32_t p
     return lost_frame(l);
 }
 
+/* A node with its hash. */
+static bool add_known(struct loader *l, struct trie_load *t, uint32_t node, uint32_t frame)
+{
+    const struct dict_load n = {.parent = t->parent[node],
+                                .frame = frame,
+                                .frame_hash = hash_of(l, frame),
+                                .depth = t->depth[t->parent[node]] + 1u};
+
+    t->depth[node] = (uint16_t)(n.depth < UINT16_MAX ? n.depth : UINT16_MAX);
+    return dict_trie_load(l->d, t->t, &n);
+}
+
 static int take_nodes(struct loader *l, void *ctx, struct str data, uint32_t first, uint32_t n,
                       struct err *err)
 {
@@ -429,12 +443,8 @@ static int take_nodes(struct loader *l, void *ctx, struct str data, uint32_t fir
             t->damaged[node] = true;
         }
         frame = frame_at(l, t, place[i], t->damaged[node]);
-        if (maps && frame != NONE) {
-            t->g[node] = dict_load_node(l->d, t->g[t->parent[node]], frame, hash_of(l, frame));
-            frame = t->g[node] == NONE ? NONE : frame;
-        }
-        if (frame == NONE ||
-            !dict_trie_load(l->d, t->t, t->parent[node], frame, maps ? t->g[node] : 0))
+        if (frame == NONE || !(maps ? add_known(l, t, node, frame)
+                                    : dict_trie_load_bare(l->d, t->t, t->parent[node], frame)))
             return no_memory(l, err);
     }
     return 0;
@@ -479,7 +489,7 @@ static int load_trie(struct loader *l, uint32_t svc, uint32_t sub, struct err *e
         r = keep_trie(l, &t, err);
     free(t.list);
     free(t.parent);
-    free(t.g);
+    free(t.depth);
     free(t.damaged);
     return r;
 }

@@ -34,9 +34,10 @@ static void make_dict(const char *dir)
             struct dict_frame key = {.kind = FRAME_OTHER,
                                      .name = text_id(&e->dict.text, (struct str){name, (size_t)n})};
             uint32_t frame = dict_frame_of(&e->dict, &key);
-            uint32_t g = dict_load_node(&e->dict, 0, frame, dict_frame_hash(&e->dict, frame));
+            const struct dict_load node = {
+                .frame = frame, .frame_hash = dict_frame_hash(&e->dict, frame), .depth = 1};
 
-            assert_true(dict_trie_load(&e->dict, t, 0, frame, g));
+            assert_true(dict_trie_load(&e->dict, t, &node));
         }
         dict_trie_publish(t);
     }

@@ -104,8 +104,11 @@ static void test_file_later(void **state)
 static struct batch_node node[CHAIN + 1];
 static uint32_t text[2] = {UINT32_MAX, UINT32_MAX}, frames[2] = {UINT32_MAX, UINT32_MAX},
                 ids[CHAIN + 1];
+static struct dict_trie *tries[CHAIN + 1];
+static uint16_t depths[CHAIN + 1];
 
-static void chain(struct dict *d, uint32_t n)
+/* t: where its last one is used, or NULL. */
+static void chain(struct dict *d, uint32_t n, struct dict_trie *t)
 {
     static const struct str str[] = {{NULL, 0}, STR("f")};
     static const struct batch_bin bin[1];
@@ -123,6 +126,11 @@ static void chain(struct dict *d, uint32_t n)
                             .node = node};
     struct dict_batch db = {.b = &b, .text = text, .frame = frames, .node = ids};
 
+    db.trie = tries;
+    db.depth = depths;
+    memset(tries, 0, sizeof tries);
+    memset(depths, 0, sizeof depths);
+    tries[n] = t;
     memset(text, 0xff, sizeof text);
     memset(frames, 0xff, sizeof frames);
     for (uint32_t i = 1; i <= n; i++)
@@ -142,7 +150,7 @@ static void test_deep(void **state)
 
     (void)state;
     begin(&p, &d, CHAIN);
-    chain(&d, CHAIN);
+    chain(&d, CHAIN, NULL);
     assert_true(ids[CHAIN] & DICT_FOLDED);
     assert_false(ids[DICT_DEPTH] & DICT_FOLDED);
     assert_int_equal(ids[CHAIN] & ~DICT_FOLDED, ids[DICT_DEPTH]);
@@ -176,7 +184,7 @@ static void test_full(void **state)
 
     (void)state;
     begin(&p, &d, 10);
-    chain(&d, 50);
+    chain(&d, 50, NULL);
     t = dict_trie_new(&d, (struct store_trie_id){.epoch = 1, .svc = 1});
     assert_non_null(t);
     assert_int_equal(dict_trie_node(&d, t, ids[50], &folded), 9);
@@ -188,12 +196,112 @@ static void test_full(void **state)
     end(&p, &d);
 }
 
+/* A stack has its node where it is used first; another trie gets copies, found from there, and what
+ * hangs below them is equal to what hangs below the first. */
+static void test_copies(void **state)
+{
+    struct pool p;
+    struct dict d;
+    struct dict_trie *t[2];
+    bool folded = false;
+    uint32_t at, first[51];
+
+    (void)state;
+    begin(&p, &d, CHAIN);
+    for (uint32_t i = 0; i < 2; i++)
+        t[i] = dict_trie_new(&d, (struct store_trie_id){.epoch = 1, .svc = 1 + i});
+    chain(&d, 30, t[0]);
+    memcpy(first, ids, sizeof first);
+    assert_int_equal(t[0]->parent.n, 31);
+    assert_int_equal(d.none->parent.n, 1);
+    for (uint32_t i = 1; i <= 30; i++) {
+        assert_true(dict_trie_find(&d, t[0], ids[i], &at) && at == i);
+        assert_false(dict_trie_find(&d, t[1], ids[i], &at));
+    }
+    chain(&d, 50, t[1]); /* the first thirty are known; the rest is used there first */
+    assert_memory_equal(ids, first, 31 * sizeof *ids);
+    assert_int_equal(t[0]->parent.n, 31);
+    assert_int_equal(t[1]->parent.n, 51);
+    for (uint32_t i = 1; i <= 50; i++) {
+        assert_true(dict_trie_find(&d, t[1], ids[i], &at) && at == i);
+        assert_int_equal(dict_trie_g(&d, t[1], i), ids[i]);
+    }
+    assert_int_equal(dict_trie_node(&d, t[0], ids[50], &folded), 50);
+    assert_false(folded);
+    memcpy(first, ids, sizeof first);
+    chain(&d, 50, t[0]);
+    assert_memory_equal(ids, first, sizeof first);
+    assert_int_equal(d.by_hash.n, 50);
+    assert_int_equal(d.clashes, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        dict_trie_free(&d, t[i]);
+    end(&p, &d);
+}
+
+/* What a full trie has no room for keeps its number: senders may name it. */
+static void test_full_known(void **state)
+{
+    struct pool p;
+    struct dict d;
+    struct dict_trie *t;
+    bool folded = false;
+
+    (void)state;
+    begin(&p, &d, 10);
+    t = dict_trie_new(&d, (struct store_trie_id){.epoch = 1, .svc = 1});
+    chain(&d, 50, t);
+    assert_int_equal(t->parent.n, 10);
+    assert_true(dict_knows(&d, 1050));
+    assert_int_equal(dict_trie_node(&d, t, ids[50], &folded), 9);
+    assert_true(folded);
+    dict_trie_free(&d, t);
+    end(&p, &d);
+}
+
+/* Stacks of one hash: each keeps its own node, and nobody may name them by it. */
+static void test_clash(void **state)
+{
+    struct pool p;
+    struct dict d;
+    uint32_t first[6];
+
+    (void)state;
+    begin(&p, &d, CHAIN);
+    chain(&d, 5, NULL);
+    memcpy(first, ids, sizeof first);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        const struct batch_node clash[] = {
+            {}, {.hash = 1003}, {.parent = 1, .frame = 1, .hash = 1002}};
+        const struct batch b = {.n_node = 3,
+                                .n_known = 1,
+                                .node = clash,
+                                .n_frame = 2,
+                                .frame = (struct batch_frame[2]){},
+                                .fn = (struct batch_fn[1]){},
+                                .bin = (struct batch_bin[1]){}};
+        struct dict_batch db = {
+            .b = &b, .frame = frames, .node = ids, .trie = tries, .depth = depths};
+
+        memset(depths, 0, sizeof depths);
+        assert_true(dict_batch_nodes(&d, NULL, &db));
+        assert_int_equal(ids[1], first[3]);
+        assert_true(ids[2] != first[2] && (turn == 0 || ids[2] == first[0]));
+        first[0] = ids[2];
+        assert_int_equal(d.clashes, 1);
+    }
+    assert_true(dict_holds(&d, 1002));
+    assert_false(dict_knows(&d, 1002));
+    assert_true(dict_knows(&d, 1003));
+    end(&p, &d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),      cmocka_unit_test(test_label_sets),
         cmocka_unit_test(test_file_later), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full),       cmocka_unit_test(test_full_known),
+        cmocka_unit_test(test_copies),     cmocka_unit_test(test_clash),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,14 @@ static void gen_counted(uint64_t seed, struct arena *a, struct batch *ret)
     ret->stream = st;
 }
 
+/* As fail_msg, also from a thread of the test's own: there cmocka ends the program and keeps to
+ * itself what was wrong. */
+#define FAIL_LOUD(fmt, ...)                                                                        \
+    do {                                                                                           \
+        (void)fprintf(stderr, fmt "\n", ##__VA_ARGS__);                                            \
+        fail_msg(fmt, ##__VA_ARGS__);                                                              \
+    } while (0)
+
 static void make(uint64_t seed, struct arena *a, struct batch *ret)
 {
     if (seed >= COUNTED)
@@ -245,7 +253,7 @@ static int decode(void *ctx, const struct store_entry *e, struct arena *arena, s
     if (r == 0)
         r = store_append_wait(f->s, &b, (struct str){(const char *)&seed, sizeof seed}, &lsn, &err);
     if (r < 0)
-        fail_msg("append %" PRIu64 ": %s", seed, err.msg);
+        FAIL_LOUD("append %" PRIu64 ": %s", seed, err.msg);
     arena_deinit(&a);
     return r;
 }
@@ -255,7 +263,7 @@ static int decode(void *ctx, const struct store_entry *e, struct arena *arena, s
     struct err err = {};
 
     if (store_seal(f->s, &err) != 0)
-        fail_msg("store_seal: %s", err.msg);
+        FAIL_LOUD("store_seal: %s", err.msg);
 }
 
 [[maybe_unused]] static void begin(struct fixture *f)
@@ -288,7 +296,8 @@ __attribute__((format(printf, 2, 3))) static void say(struct dump *d, const char
     va_start(ap, fmt);
     n = vasprintf(&s, fmt, ap);
     va_end(ap);
-    assert_true(n >= 0 && d->n < sizeof d->line / sizeof *d->line);
+    if (n < 0 || d->n == sizeof d->line / sizeof *d->line)
+        FAIL_LOUD("dump: %u lines", d->n);
     d->line[d->n++] = s;
 }
 
@@ -423,7 +432,7 @@ static void dump_scan(struct dump *d, ptype_id type, enum store_level level, str
     d->count = 0;
     r = store_scan(d->v, &q, &sink, &answer, &err);
     if (r != 0)
-        fail_msg("store_scan = %d: %s", r, err.msg);
+        FAIL_LOUD("store_scan = %d: %s", r, err.msg);
     say(d, "scan %u level %d %s=%s: %016" PRIx64 "%016" PRIx64 " %" PRIu64, type, level, label,
         value, (uint64_t)((__uint128_t)d->sum >> 64), (uint64_t)d->sum, d->count);
     arena_deinit(&a);

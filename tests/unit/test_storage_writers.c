@@ -69,7 +69,7 @@ static void *back_up_on(void *arg)
 
         (void)snprintf(dir, sizeof dir, "%s.backup%u", b->f->dir, i % 2);
         if (store_backup(b->f->s, dir, &lsn, &err) != 0)
-            fail_msg("store_backup: %s", err.msg);
+            FAIL_LOUD("store_backup: %s", err.msg);
         bad += test_remove_tree(dir) != 0;
         atomic_fetch_add(&b->backups, 1);
         (void)usleep(20000);

@@ -119,6 +119,7 @@ enum sa_flag {
 	SA_F_FROM_KERNEL = 4,
 	SA_F_PY_SHORT = 8,    /* an eval frame found no Python frame left */
 	SA_F_PY_DRAINED = 16, /* the native part ended early: Python frames follow SA_M_CUT */
+	SA_F_GIL_ASKED = 32,  /* 3.15: the thread itself says that it waits for the GIL */
 };
 
 #define SA_VSYSCALL 0xffffffffff600000ULL /* the kernel's page above user space */

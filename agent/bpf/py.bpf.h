@@ -59,6 +59,8 @@ static __always_inline void py_gil(struct sa_state *s, u64 ts)
 		   : holder == ts ? SA_G_MINE
 				  : SA_G_OTHER;
 	s->e.gil_holder = bad ? 0 : holder;
+	if (p->ts_asks && !sa_read(s, &locked, 4, ts + p->ts_asks) && locked)
+		s->e.flags |= SA_F_GIL_ASKED;
 }
 
 /* Before the first step: thread state, newest frame, GIL. */
@@ -117,12 +119,28 @@ static __always_inline u32 py_field(struct sa_state *s, u32 at, bool pointer)
 	return (u32)(v >> 4) ^ (u32)(v >> 36);
 }
 
+/* What tells a code object from one that lies there later, of the same shape, with a name and a
+ * file where those of the old one were. */
+static __always_inline u32 py_identity(struct sa_state *s)
+{
+	struct sa_py *p = &s->pi.py;
+	u32 at = (p->c_name - SA_PY_CODE_AT) & ~7U;
+	u64 hash = 0;
+
+	if (p->c_version)
+		return py_field(s, p->c_version, false);
+	if (at <= SA_PY_CODE - 8)
+		sa_read(s, &hash, 8, *(u64 *)(s->pycode + at) + p->s_hash);
+	return (u32)hash ^ (u32)(hash >> 32);
+}
+
 /* Over fields that never change: 3.11 keeps a warm-up counter right beside co_flags. */
 static __always_inline u32 py_check(struct sa_state *s)
 {
 	struct sa_py *p = &s->pi.py;
-	u32 sum = py_field(s, p->c_flags, false);
+	u32 sum = py_identity(s);
 
+	sum = sum * 31 + py_field(s, p->c_flags, false);
 	sum = sum * 31 + py_field(s, p->c_argc, false);
 	sum = sum * 31 + py_field(s, p->c_first, false);
 	sum = sum * 31 + py_field(s, p->c_file, true);
@@ -254,7 +272,8 @@ static __always_inline bool py_enter(struct sa_state *s, u64 pc)
 	if (!s->pyon || s->evaldone || !py_in_eval(s, pc))
 		return false;
 	if (!s->pyframe) {
-		s->e.flags |= SA_F_PY_SHORT;
+		if (!s->e.pyerr) /* else there are more, which were not read */
+			s->e.flags |= SA_F_PY_SHORT;
 		return false;
 	}
 	s->mode = SA_MODE_PYTHON;

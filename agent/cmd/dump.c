@@ -47,6 +47,8 @@ static void keep_python(struct dump *d, struct dump_thread *t, const struct sa_e
     struct pynames_frame *py = xcalloc(SA_MAX_PY, sizeof *py);
 
     t->gil = ev->gil;
+    t->gil_asked = ev->flags & SA_F_GIL_ASKED;
+    t->gil_holder = py_holder(d->py, d->proc, ev);
     t->pyerr = ev->pyerr;
     t->n_py = py_sample(d->py, d->proc, ev, py);
     t->py = xcalloc(t->n_py ? t->n_py : 1, sizeof *t->py);
@@ -80,7 +82,7 @@ static void keep_chain(struct dump *d, struct dump_thread *t, const struct sa_ev
 }
 
 /* The copy outlives the moment, so tables may take their time. Python's frames are not in it: such
- * a thread is read once more. */
+ * a thread is read again, if there is a round left. */
 static void unwind_copy(struct taking *k, struct dump_thread *t, const struct unwind_regs *regs,
                         struct stack_copy *c)
 {
@@ -133,8 +135,7 @@ static void read_stopped(struct taking *k, struct dump_thread *t, const struct u
         return;
     }
     unwind_copy(k, t, regs, &c);
-    t->done = t->again || k->d->python != PYLAYOUT_OK;
-    t->again = true;
+    t->done = k->d->python != PYLAYOUT_OK;
 }
 
 /* Equal registers before and after mean that it stood while its stack and its Python frames were

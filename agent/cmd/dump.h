@@ -36,10 +36,13 @@ struct dump_thread {
     uint32_t n_py;
     struct pynames_frame *py; /* texts are the dump's */
     uint8_t gil;              /* enum sa_gil */
-    uint8_t pyerr;            /* enum sa_pyerr */
-    bool unknown_thread;      /* no Python frames: a blocked thread of an interpreter up to 3.10 */
-    bool done;                /* private, as the next ones */
-    bool asked, again, stood;
+    bool gil_asked;           /* 3.15: it says itself that it waits for the GIL */
+    uint32_t gil_holder; /* with SA_G_OTHER: the thread that has it, as its pid namespace numbers
+                          * threads; 0: unknown */
+    uint8_t pyerr;       /* enum sa_pyerr */
+    bool unknown_thread; /* no Python frames: a blocked thread of an interpreter up to 3.10 */
+    bool done;           /* private, as the next ones */
+    bool asked, stood;
     uint64_t waits;
     int64_t not_yet; /* last seen not to be stopped, CLOCK_MONOTONIC */
 };

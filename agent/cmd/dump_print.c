@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "agent/cmd/dump.h"
+#include "agent/name/gilwait.h"
 #include "agent/name/lines.h"
 #include "agent/name/names.h"
 #include "agent/unwind/threads.h"
@@ -156,6 +157,23 @@ static void call_name(struct buf *out, int64_t nr)
         buf_printf(out, "call %" PRId64, nr);
 }
 
+static bool waits_for_gil(struct printer *p, const struct dump_thread *t)
+{
+    return t->n > 0 && t->state == DUMP_WAITING && (t->gil == SA_G_OTHER || t->gil == SA_G_FREE) &&
+           (t->gil_asked || gilwait_by_stack(p->names, &p->name, t->word, t->n));
+}
+
+/* The name of the thread that has the lock; "": it cannot be told. */
+static struct str holder_name(const struct dump *d, const struct dump_thread *t)
+{
+    if (d->proc->key.pid != d->pid) /* the number is of another pid namespace */
+        return STR("");
+    for (uint32_t i = 0; i < d->n_thread; i++)
+        if (d->thread[i].tid == t->gil_holder)
+            return str_c(d->thread[i].comm);
+    return STR("");
+}
+
 /* Why Python's frames, or some of them, are not there; NULL: they are, or there is no Python. */
 static const char *python_why(const struct dump_thread *t)
 {
@@ -243,8 +261,23 @@ static bool was_cut(const struct dump_thread *t)
     return false;
 }
 
-static void text_thread(struct printer *p, const struct dump_thread *t, bool native,
-                        struct buf *out)
+static void text_gil(struct printer *p, const struct dump *d, const struct dump_thread *t,
+                     struct buf *out)
+{
+    if (t->gil == SA_G_MINE) {
+        buf_cstr(out, ", holds the GIL");
+    } else if (waits_for_gil(p, t)) {
+        buf_cstr(out, ", waits for the GIL");
+        if (!t->gil_holder)
+            return;
+        buf_cstr(out, " of ");
+        put_clean(out, holder_name(d, t));
+        buf_printf(out, "/%u", t->gil_holder);
+    }
+}
+
+static void text_thread(struct printer *p, const struct dump *d, const struct dump_thread *t,
+                        bool native, struct buf *out)
 {
     buf_printf(out, "\nThread %u \"", t->tid);
     put_clean(out, str_c(t->comm));
@@ -253,8 +286,7 @@ static void text_thread(struct printer *p, const struct dump_thread *t, bool nat
         buf_cstr(out, " in ");
         call_name(out, t->call);
     }
-    if (t->gil == SA_G_MINE)
-        buf_cstr(out, ", holds the GIL");
+    text_gil(p, d, t, out);
     buf_chr(out, '\n');
     if (t->no_stack) {
         buf_printf(out, "    [no stack: %s]\n", t->no_stack);
@@ -287,7 +319,7 @@ void dump_print(const struct dump *d, bool native, struct buf *out)
         buf_printf(out, "Python: not read (%s)\n", pylayout_name(d->python));
     for (uint32_t i = 0; i < d->n_thread; i++)
         if (d->thread[i].state != DUMP_ENDED)
-            text_thread(&p, &d->thread[i], native, out);
+            text_thread(&p, d, &d->thread[i], native, out);
     printer_deinit(&p);
 }
 
@@ -352,6 +384,10 @@ static void json_thread(struct printer *p, struct json_out *j, const struct dump
     json_cstr(j, t->no_stack ? t->no_stack : stop_name(t->stop));
     json_key(j, "gil"); /* empty: no Python, or not known */
     json_cstr(j, gil_name(t->gil));
+    json_key(j, "gil_waits");
+    json_bool(j, waits_for_gil(p, t));
+    json_key(j, "gil_holder"); /* 0: none, or not known */
+    json_u64(j, t->gil_holder);
     json_key(j, "python_missing"); /* empty: nothing is */
     json_cstr(j, python_why(t) ? python_why(t) : "");
     json_key(j, "frames");

@@ -43,6 +43,7 @@ struct collector_off {
     struct glob *glob[GLOBS];
     uint32_t n_glob, n_tracked;
     struct map tracked; /* tgid -> serial */
+    int64_t unknown_wait_ns;
     struct thread_name name[NAMES];
 };
 
@@ -125,10 +126,15 @@ static void on_part(void *ctx, const struct source_offcpu_part *part)
                              .stop = stop[part->why],
                              .n = part->n,
                              .blocked = part->blocked,
-                             .queued = part->queued};
+                             .queued = part->queued,
+                             .again = part->again};
 
     if (p && p->dropped)
         return;
+    if (p && part->why != SA_L_STACK && py_state(c->py, p) == PYLAYOUT_OK) {
+        p->unknown_wait_ns += part->blocked;
+        c->off->unknown_wait_ns += part->blocked;
+    }
     if (part->why == SA_L_STACK) {
         o.stop = part->ev->stop < SA_S_N ? part->ev->stop : (uint8_t)SA_S_INVALID;
         o.holder = holder_frame(c, p, part->ev, text, sizeof text);
@@ -311,7 +317,8 @@ void collector_off_window(struct collector *c, real_ns t1, bool last,
 
 void collector_off_get_stats(const struct collector *c, struct collector_off_stats *ret)
 {
-    *ret = (struct collector_off_stats){.tracked = c->off->n_tracked};
+    *ret = (struct collector_off_stats){.tracked = c->off->n_tracked,
+                                        .unknown_wait_ns = c->off->unknown_wait_ns};
     source_offcpu_get_stats(c->off->source, &ret->source);
     ret->map_bytes = source_offcpu_map_bytes(c->off->source);
 }

@@ -82,6 +82,7 @@ void collector_off_window(struct collector *c, real_ns t1, bool last,
 struct collector_off_stats {
     struct source_offcpu_stats source;
     uint64_t tracked, map_bytes;
+    int64_t unknown_wait_ns; /* of Pythons, blocked without a stack: perhaps for the lock */
 };
 void collector_off_get_stats(const struct collector *c, struct collector_off_stats *ret);
 

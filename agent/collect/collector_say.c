@@ -202,6 +202,7 @@ static void put_off(struct figures *f, const struct collector *c)
     put(f, "agent_offcpu_back", "count", true, a->back);
     put(f, "agent_offcpu_blocked", "nanoseconds", true, (uint64_t)o.source.blocked);
     put(f, "agent_offcpu_queued", "nanoseconds", true, (uint64_t)o.source.queued);
+    put(f, "agent_gil_wait_unknown", "nanoseconds", true, (uint64_t)o.unknown_wait_ns);
     put(f, "agent_offcpu_lost", "count", true, a->lost);
     put(f, "agent_offcpu_no_storage", "count", true, a->no_storage);
     put(f, "agent_offcpu_swept", "count", true, o.source.swept);
@@ -385,7 +386,10 @@ static struct figures *collect(const struct collector *c)
     return f;
 }
 
-/* The kernel's own count of a process, dead threads included, beside ours. */
+#define PROCESS_METRICS 3
+
+/* The kernel's own count of a process, dead threads included, beside ours; and of a Python what
+ * may have been a wait for its lock. */
 static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns t)
 {
     int64_t ns = process_cpu_ns((pid_t)p->tgid);
@@ -401,7 +405,12 @@ static uint32_t put_process(struct batchmake_metric *m, struct proc *p, real_ns 
     m[1] = m[0];
     m[1].name = "profiled_cpu";
     m[1].v = p->profiled_ns;
-    return 2;
+    if (!p->unknown_wait_ns)
+        return 2;
+    m[2] = m[0];
+    m[2].name = "gil_wait_unknown";
+    m[2].v = p->unknown_wait_ns;
+    return PROCESS_METRICS;
 }
 
 struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint32_t *ret_n)
@@ -417,7 +426,7 @@ struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint3
                                            .t = t,
                                            .v = f->v[i].v,
                                            .why = f->v[i].why};
-    for (struct proc *p = proc_next(c->procs, NULL); p && n + 2 <= MAX_METRICS;
+    for (struct proc *p = proc_next(c->procs, NULL); p && n + PROCESS_METRICS <= MAX_METRICS;
          p = proc_next(c->procs, p)) {
         if (p->profiled_ns > 0 && !p->kthread)
             n += put_process(m + n, p, t);

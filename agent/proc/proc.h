@@ -42,6 +42,7 @@ struct proc {
     uint64_t cgroup_id; /* of its last record; 0: none yet */
     struct str masked, own_service; /* command line for rules; service before them */
     int64_t profiled_ns;            /* for its user: weight seen so far */
+    int64_t unknown_wait_ns;        /* for its user: of a Python, blocked without a stack */
     int64_t jit_told; /* for its user: when the batch thread was told of its anonymous code */
 };
 

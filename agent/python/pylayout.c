@@ -31,11 +31,14 @@ const char *pylayout_name(enum pylayout_result r)
 struct version {
     uint16_t ver, key, gil_locked, gil_holder; /* from _PyRuntime; 0: none there */
     uint16_t interpreters, first_thread, thread_id;
-    uint16_t ts_frame, ts_interp, interp_gil, ts_base, co_adaptive, traceable;
+    uint16_t ts_frame, ts_interp, interp_gil, ts_base, ts_asks, co_adaptive, traceable;
     uint8_t ts_cframe, cf_cur, f_code, f_prev, f_instr, f_entry, entry_val;
     uint8_t entry_ge, entry_each, shim;
-    uint8_t c_flags, c_argc, c_first, c_file, c_name, c_lines, str_ascii, str_other;
+    uint8_t c_flags, c_argc, c_first, c_file, c_name, c_lines, c_version;
+    uint8_t str_ascii, str_other;
 };
+
+#define STR_HASH 24 /* in a str of every version */
 
 // clang-format off
 static const struct version versions[] = {
@@ -55,25 +58,25 @@ static const struct version versions[] = {
      .f_prev = 8, .f_instr = 56, .f_entry = 70, .entry_val = 3, .shim = 1,
      .co_adaptive = 192, .traceable = 176,
      .c_flags = 48, .c_argc = 52, .c_first = 68, .c_file = 112, .c_name = 128, .c_lines = 136,
-     .str_ascii = 40, .str_other = 56},
+     .c_version = 92, .str_ascii = 40, .str_other = 56},
     {.ver = 0x30d, .key = 2164, .interpreters = 632, .first_thread = 7344, .thread_id = 152,
      .ts_frame = 72, .ts_interp = 16, .interp_gil = 16,
      .f_prev = 8, .f_instr = 56, .f_entry = 70, .entry_val = 3, .shim = 1,
      .co_adaptive = 200, .traceable = 184,
      .c_flags = 48, .c_argc = 52, .c_first = 68, .c_file = 112, .c_name = 128, .c_lines = 136,
-     .str_ascii = 40, .str_other = 56},
+     .c_version = 92, .str_ascii = 40, .str_other = 56},
     {.ver = 0x30e, .key = 2340, .interpreters = 808, .first_thread = 7344, .thread_id = 152,
      .ts_frame = 72, .ts_interp = 16, .interp_gil = 16,
      .f_prev = 8, .f_instr = 56, .f_entry = 74, .entry_val = 3, .entry_ge = 1, .shim = 1,
      .co_adaptive = 208, .traceable = 192,
      .c_flags = 48, .c_argc = 52, .c_first = 68, .c_file = 112, .c_name = 128, .c_lines = 136,
-     .str_ascii = 40, .str_other = 56},
+     .c_version = 92, .str_ascii = 40, .str_other = 56},
     {.ver = 0x30f, .interpreters = 936, .first_thread = 7336, .thread_id = 176,
-     .ts_frame = 72, .ts_interp = 16, .interp_gil = 16, .ts_base = 80,
+     .ts_frame = 72, .ts_interp = 16, .interp_gil = 16, .ts_base = 80, .ts_asks = 40,
      .f_prev = 8, .f_instr = 56, .f_entry = 74, .entry_val = 3, .entry_ge = 1, .shim = 1,
      .co_adaptive = 208, .traceable = 192,
      .c_flags = 48, .c_argc = 52, .c_first = 68, .c_file = 112, .c_name = 128, .c_lines = 136,
-     .str_ascii = 40, .str_other = 56},
+     .c_version = 92, .str_ascii = 40, .str_other = 56},
 };
 // clang-format on
 
@@ -97,11 +100,14 @@ static struct sa_py py_of(const struct version *v, uint64_t runtime)
         .c_file = v->c_file,
         .c_name = v->c_name,
         .c_lines = v->c_lines,
+        .c_version = v->c_version,
+        .s_hash = STR_HASH,
         .co_adaptive = v->co_adaptive,
         .ts_frame = v->ts_frame,
         .ts_interp = v->ts_interp,
         .interp_gil = v->interp_gil,
         .ts_base = v->ts_base,
+        .ts_asks = v->ts_asks,
         .key_addr = v->key ? runtime + v->key : 0,
         .gil_locked = v->gil_locked ? runtime + v->gil_locked : 0,
         .gil_holder = v->gil_holder ? runtime + v->gil_holder : 0,
@@ -174,7 +180,7 @@ enum pylayout_result pylayout_check_offsets(const struct pylayout *l,
             return PYLAYOUT_LAYOUT;
     }
     if (word[d->locked] - word[d->gil] != 16 || word[d->holder] - word[d->gil] != 8 ||
-        (p->ts_base && word[27] != p->ts_base))
+        (p->ts_base && word[27] != p->ts_base) || (p->ts_asks && word[35] != p->ts_asks))
         return PYLAYOUT_LAYOUT;
     return PYLAYOUT_OK;
 }

@@ -147,11 +147,25 @@ static uint32_t fold(uint64_t v)
     return (uint32_t)(v >> 4) ^ (uint32_t)(v >> 36);
 }
 
-/* As py_check() of bpf/py.bpf.h. */
-static uint32_t check_of(const struct sa_py *p, const uint8_t *c)
+/* As py_identity() of bpf/py.bpf.h. */
+static uint32_t identity_of(const struct sa_py *p, const struct unwind_memory *mem,
+                            const uint8_t *c)
 {
-    uint32_t sum = int_at(c, p->c_flags);
+    uint64_t hash = 0;
 
+    if (p->c_version)
+        return int_at(c, p->c_version);
+    if (rd(mem, &hash, sizeof hash, word_at(c, p->c_name) + p->s_hash) < 0)
+        return 0;
+    return (uint32_t)hash ^ (uint32_t)(hash >> 32);
+}
+
+/* As py_check() of bpf/py.bpf.h. */
+static uint32_t check_of(const struct sa_py *p, const struct unwind_memory *mem, const uint8_t *c)
+{
+    uint32_t sum = identity_of(p, mem, c);
+
+    sum = sum * 31 + int_at(c, p->c_flags);
     sum = sum * 31 + int_at(c, p->c_argc);
     sum = sum * 31 + int_at(c, p->c_first);
     sum = sum * 31 + fold(word_at(c, p->c_file));
@@ -192,22 +206,42 @@ enum got {
     GOT_CHECK,
 };
 
+/* A freed object keeps its bytes, but where the number of references was lies a pointer, or none.
+ * From 3.14 on flags are above it. */
+static bool is_alive(uint64_t refs)
+{
+    return (uint32_t)refs != 0 && (refs >> 32 & 0xffff) == 0;
+}
+
+/* Is it still what was seen? Its texts are its own as long as it is there. */
+static enum got check_code(const struct pylayout *l, const struct unwind_memory *mem, uint64_t at,
+                           uint32_t check, uint8_t c[static SA_PY_CODE])
+{
+    uint64_t head[2]; /* references, type */
+
+    if (rd(mem, head, sizeof head, at) < 0 || rd(mem, c, SA_PY_CODE, at + SA_PY_CODE_AT) < 0)
+        return errno == ESRCH ? GOT_DIED : GOT_UNREADABLE;
+    return is_alive(head[0]) && head[1] == l->code_type && check_of(&l->py, mem, c) == check
+               ? GOT_IT
+               : GOT_CHECK;
+}
+
 static enum got read_code(struct pynames *n, const struct pylayout *l,
                           const struct unwind_memory *mem, uint64_t at, uint32_t check,
                           struct code *ret)
 {
-    uint8_t c[SA_PY_CODE];
-    uint64_t type;
+    uint8_t c[SA_PY_CODE], again[SA_PY_CODE];
+    enum got r = check_code(l, mem, at, check, c);
 
     n->stats.reads++;
-    if (rd(mem, &type, 8, at + 8) < 0 || rd(mem, c, sizeof c, at + SA_PY_CODE_AT) < 0)
-        return errno == ESRCH ? GOT_DIED : GOT_UNREADABLE;
-    if (type != l->code_type || check_of(&l->py, c) != check)
-        return GOT_CHECK;
+    if (r != GOT_IT)
+        return r;
     ret->traceable = 0;
     if (l->traceable && rd(mem, &ret->traceable, 4, at + l->traceable) < 0)
         return GOT_UNREADABLE;
-    return read_parts(n, l, mem, c, ret) ? GOT_IT : GOT_UNREADABLE;
+    if (!read_parts(n, l, mem, c, ret))
+        return GOT_UNREADABLE;
+    return check_code(l, mem, at, check, again); /* freed meanwhile: the texts may be another's */
 }
 
 static enum got code_of(struct pynames *n, uint64_t serial, const struct pylayout *l,

@@ -3,90 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/name/gilwait.h"
 #include "agent/send/batchmake_private.h"
 #include "base/loss.h"
+#include "base/time.h"
 
-#define MAX_LIBC   8 /* words of the C library above a wait */
-#define MAX_UNSEEN 2 /* unnamed functions of the interpreter: take_gil, _PyThreadState_Attach */
-
-/* ---- is it the interpreter's lock that the thread waits for? -------------------------------- */
-
-/* The name of the function at a user word, in k->name; false: it has none there. */
-static bool name_of(struct making *k, uint64_t w)
-{
-    struct binary *b = (w & SA_W_TAG) == SA_W_NATIVE ? binary_by_id(SA_W_BIN(w)) : NULL;
-    bool named;
-
-    buf_reset(&k->name);
-    if (!b)
-        return false;
-    named = names_native(k->m->names, b, SA_W_ADDR(w), &k->name);
-    (void)binary_unref(b);
-    return named;
-}
-
-static bool is_named(const struct making *k, const char *const *name, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (str_eq(buf_view(&k->name), str_c(name[i])))
-            return true;
-    return false;
-}
-
-/* A wait for a condition or its mutex, of which the lock is made, as the outermost frame of the C
- * library: where the interpreter begins, or end. Python's other locks wait in other ways. */
-static uint32_t above_wait(struct making *k, const uint64_t *word, uint32_t n)
-{
-    static const char *const wait[] = {"pthread_cond_timedwait",   "pthread_cond_clockwait",
-                                       "__pthread_cond_timedwait", "__pthread_cond_clockwait",
-                                       "pthread_cond_wait",        "__pthread_cond_wait",
-                                       "pthread_mutex_lock",       "__pthread_mutex_lock",
-                                       "pthread_cond_signal",      "__pthread_cond_signal"};
-
-    for (uint32_t i = 0; i < n && i < MAX_LIBC; i++) {
-        if (name_of(k, word[i]) && is_named(k, wait, sizeof wait / sizeof *wait))
-            return i + 1;
-    }
-    return n;
-}
-
-/*
- * take_gil, or drop_gil, which gave the lock up on request and waits until another thread has taken
- * it: by its name or where that is missing (it is local) by who calls it: one or two unnamed
- * functions of the interpreter, called by one of those that take the lock, or by the eval function,
- * before which its Python frames stand. The thread did not have the lock: the record said so.
- */
-static bool waits_for_gil(struct making *k, const uint64_t *word, uint32_t n)
-{
-    static const char *const take[] = {"take_gil", "drop_gil"};
-    static const char *const caller[] = {"PyEval_RestoreThread", "PyEval_AcquireThread",
-                                         "PyGILState_Ensure", "_Py_HandlePending",
-                                         "_PyEval_EvalFrameDefault"};
-    uint32_t i = above_wait(k, word, n), first = i, bin;
-
-    if (i == n || (word[i] & SA_W_TAG) != SA_W_NATIVE)
-        return false;
-    bin = SA_W_BIN(word[i]);
-    for (; i < n && i < first + MAX_UNSEEN; i++) {
-        if ((word[i] & SA_W_TAG) != SA_W_NATIVE || SA_W_BIN(word[i]) != bin)
-            break;
-        if (name_of(k, word[i])) {
-            if (is_named(k, take, sizeof take / sizeof *take))
-                return true;
-            break;
-        }
-    }
-    if (i == n)
-        return false;
-    if ((word[i] & SA_W_TAG) == SA_W_NATIVE)
-        return SA_W_BIN(word[i]) == bin && name_of(k, word[i]) &&
-               is_named(k, caller, sizeof caller / sizeof *caller);
-    if ((word[i] & SA_W_TAG) != SA_W_PY)
-        return false;
-    while (i < n && (word[i] & SA_W_TAG) == SA_W_PY)
-        i++;
-    return i < n && (word[i] & SA_W_TAG) == SA_W_NATIVE && SA_W_BIN(word[i]) == bin;
-}
+#define JOIN_ROWS 64 /* looked back for a wait's first slice */
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
@@ -116,6 +38,31 @@ static void put(struct batchfold_columns *c, const struct batchfold_columns *one
     c->value[n] = value;
 }
 
+static bool waits_for_gil(struct making *k, const struct stackagg_window *w,
+                          const struct stackagg_row *r)
+{
+    return r->nu && (r->gil_asked ||
+                     gilwait_by_stack(k->m->names, &k->name, w->word + r->word + r->nk, r->nu));
+}
+
+/* The interpreter waits in slices of 5 ms. In a capture each is a row of its own: it goes to the
+ * one that it goes on with, which is among the last, unless that is another second's. */
+static bool join(struct batchfold_columns *c, const struct batchfold_columns *one,
+                 const struct stackagg_row *r)
+{
+    if (r->again < r->count)
+        return false;
+    for (uint32_t i = c->n; i > 0 && c->n - i < JOIN_ROWS; i--) {
+        if (c->tid[i - 1] != *one->tid || c->target[i - 1] != *one->target)
+            continue;
+        if (c->node[i - 1] != *one->node || c->t[i - 1].v / NS_PER_S != one->t->v / NS_PER_S)
+            return false;
+        c->value[i - 1] += r->weight;
+        return true;
+    }
+    return false;
+}
+
 void making_off_row(struct making *k, const struct stackagg_window *w, const struct stackagg_row *r,
                     uint32_t target, uint32_t labels, struct making_rows *to)
 {
@@ -131,10 +78,11 @@ void making_off_row(struct making *k, const struct stackagg_window *w, const str
 
     put(&to->offcpu, &one, r->count, r->weight);
     put(&to->runq, &one, r->runq_count, r->runq_weight);
-    if (!r->holder || !r->count || !r->nu || !waits_for_gil(k, w->word + r->word + r->nk, r->nu))
+    if (!r->holder || !r->count || !waits_for_gil(k, w, r))
         return;
     node = making_node(k, node, holder_frame(k, w->holder[r->holder - 1]));
-    put(&to->gil_wait, &one, r->count, r->weight);
+    if (!join(&to->gil_wait, &one, r))
+        put(&to->gil_wait, &one, r->again < r->count ? r->count - r->again : 1, r->weight);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -5,20 +5,31 @@
 
 #include "agent/source/source_offcpu.h"
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/map.h"
 
-#define SWEEP 64 /* in one pass, at most */
+#define SWEEP 64   /* in one pass, at most */
+#define ENDED 1024 /* threads of whom the last interval is remembered */
 
 struct open {
     uint64_t t0, told_to;    /* CLOCK_MONOTONIC */
     int64_t blocked, queued; /* told so far */
     uint64_t pass;           /* that it was last met in */
+    uint64_t stack;          /* hash of its words */
     uint8_t why;
+    bool again;      /* as of struct source_offcpu_part */
     struct sa_ev ev; /* its words follow */
+};
+
+/* The last interval of a thread; the next thread with its place takes that. */
+struct ended {
+    uint32_t tid;
+    uint64_t t, stack;
 };
 
 struct offparts {
     struct map by_tid; /* -> struct open * */
+    struct ended ended[ENDED];
     uint64_t max_bytes, pass;
     struct source_offcpu_stats stats;
 };
@@ -117,10 +128,15 @@ static struct open *keep(struct offparts *o, const struct sa_ev *ev, uint64_t t0
 
 void offparts_left(struct offparts *o, const struct sa_ev *ev, uint64_t gil_holder)
 {
+    const struct ended *last = &o->ended[ev->tid % ENDED];
     struct open *e = keep(o, ev, ev->t_ns, SA_L_STACK);
 
-    if (e)
-        e->ev.gil_holder = gil_holder;
+    if (!e)
+        return;
+    e->ev.gil_holder = gil_holder;
+    e->stack = hash_bytes(ev->w, ((size_t)ev->nk + ev->nu) * sizeof *ev->w);
+    e->again = last->tid == ev->tid && last->stack == e->stack && ev->t_ns >= last->t &&
+               ev->t_ns - last->t < SOURCE_OFFCPU_JOIN_NS;
 }
 
 static void give(struct offparts *o, const struct source_offcpu_part *p,
@@ -157,6 +173,7 @@ void offparts_back(struct offparts *o, const struct sa_back *b,
     if (e && e->t0 == b->t0) {
         p.ev = &e->ev;
         p.why = e->why;
+        p.again = e->again;
         p.blocked -= e->blocked;
         p.queued -= e->queued;
         if (p.blocked < 0) { /* told as blocked when it could run already */
@@ -173,8 +190,11 @@ void offparts_back(struct offparts *o, const struct sa_back *b,
     p.t.v = (int64_t)from + real_minus_mono;
     if (p.blocked >= 0 && p.queued >= 0)
         give(o, &p, sink);
-    if (e)
-        drop(o, e);
+    if (!e)
+        return;
+    if (e->stack)
+        o->ended[b->tid % ENDED] = (struct ended){b->tid, b->t_ns, e->stack};
+    drop(o, e);
 }
 
 void offparts_off(struct offparts *o, const struct sa_off *off, uint64_t edge, bool last,
@@ -210,7 +230,8 @@ void offparts_off(struct offparts *o, const struct sa_off *off, uint64_t edge, b
                                     .t = {(int64_t)from + real_minus_mono},
                                     .blocked = (int64_t)(wake - from),
                                     .queued = (int64_t)(edge - wake),
-                                    .n = 1};
+                                    .n = 1,
+                                    .again = e->again};
     e->blocked += p.blocked;
     e->queued += p.queued;
     e->told_to = edge;

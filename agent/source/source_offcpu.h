@@ -31,7 +31,12 @@ struct source_offcpu_part {
     real_ns t;              /* where the part begins */
     int64_t blocked, queued;
     uint64_t n; /* intervals: 1, or so many short ones */
+    /* The thread ran for less than SOURCE_OFFCPU_JOIN_NS since it last left with the same stack:
+     * where that waits for Python's lock, in slices of 5 ms, it is one wait. */
+    bool again;
 };
+
+#define SOURCE_OFFCPU_JOIN_NS NS_PER_MS
 
 struct source_offcpu_sink {
     /* A stack has come: what it points to in the process can be read now. Borrowed. Returns what

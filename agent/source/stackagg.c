@@ -175,7 +175,7 @@ static uint64_t row_hash(const struct stackagg_row *r, const uint64_t *words)
 
     h ^=
         hash_mix((uint64_t)r->tid << 32 ^ r->who ^ (uint64_t)r->stop << 56 ^ (uint64_t)r->nk << 20);
-    h ^= hash_mix((uint64_t)r->off << 32 | r->holder);
+    h ^= hash_mix((uint64_t)r->gil_asked << 33 | (uint64_t)r->off << 32 | r->holder);
     return h ^ hash_seed(r->comm, sizeof r->comm, (uint64_t)r->t.v);
 }
 
@@ -189,7 +189,8 @@ static bool row_equal(const struct stackagg *a, const struct stackagg_row *x,
 {
     return x->hash == y->hash && x->t.v == y->t.v && x->who == y->who && x->tid == y->tid &&
            x->stop == y->stop && x->nk == y->nk && x->nu == y->nu && x->off == y->off &&
-           x->holder == y->holder && memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
+           x->holder == y->holder && x->gil_asked == y->gil_asked &&
+           memcmp(x->comm, y->comm, sizeof x->comm) == 0 &&
            same_words(a->w->word + x->word, y_words, (uint32_t)x->nk + x->nu);
 }
 
@@ -222,6 +223,7 @@ static bool put(struct stackagg *a, struct stackagg_row *r, const uint64_t *word
             w->row[i].gil_weight += r->gil_weight;
             w->row[i].runq_count += r->runq_count;
             w->row[i].runq_weight += r->runq_weight;
+            w->row[i].again += r->again;
             return true;
         }
     }
@@ -422,7 +424,9 @@ void stackagg_add_off(struct stackagg *a, const struct stackagg_off *o, const st
                              .weight = o->blocked,
                              .runq_count = o->queued ? o->n : 0,
                              .runq_weight = o->queued,
-                             .holder = holder_of(a, o->holder)};
+                             .holder = holder_of(a, o->holder),
+                             .gil_asked = stack && o->ev->flags & SA_F_GIL_ASKED,
+                             .again = o->again && o->blocked ? 1 : 0};
 
     (void)add_row(a, &r, o->ev, p);
 }

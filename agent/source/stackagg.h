@@ -76,9 +76,11 @@ struct stackagg_row {
     int64_t gil_weight;
     /* Of time off the CPU weight is what was blocked, and this is what waited for a CPU. */
     bool off;
+    bool gil_asked; /* it said itself that it waits for the GIL */
     uint64_t runq_count;
     int64_t runq_weight;
     uint32_t holder; /* of the GIL, which it may have waited for: index in the window's + 1; 0 */
+    uint32_t again;  /* of count: those that go on with the wait before them, if for the GIL */
     uint64_t hash;   /* private, as the next */
     uint32_t same_hash;
 };
@@ -90,6 +92,7 @@ struct stackagg_off {
     uint8_t stop;
     uint64_t n;
     int64_t blocked, queued;
+    bool again;        /* as of struct source_offcpu_part */
     struct str holder; /* of the GIL, which the thread had not got: a frame for people; "" */
 };
 

@@ -97,7 +97,9 @@ def is_python(frame):
     return frame[1].endswith(".py") or frame[1] == "<string>"
 
 
-class Python(unittest.TestCase):
+class Agented(unittest.TestCase):
+    """A server, and an agent that samples into it."""
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="strata-python-")
         self.addCleanup(self.folder.cleanup)
@@ -132,6 +134,8 @@ class Python(unittest.TestCase):
                  self.agent.figure("tables_pending") == 0, "tables")
         return self.figures()
 
+
+class Python(Agented):
     def compare(self, program):
         """Stacks that reached hold(): all equal to the dump? (stacks, samples, with frames)"""
         want, p = program.wanted(), pprof(self.server, program.service)

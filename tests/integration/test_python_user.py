@@ -21,6 +21,8 @@ from test_python import Program, interpreters
 
 AGENT, STRATA = os.environ["STRATA_AGENT"], os.environ["STRATA"]
 REFUSE = os.path.join(os.environ["STRATA_AGENT_TESTS"], "refuse")
+GIL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+                   "demo/gil.py")
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all",
           "--inh-caps=-all", "--no-new-privs"]
 WORK = """
@@ -107,6 +109,36 @@ class Dump(unittest.TestCase):
                 t = self.dump(p.process.pid)["threads"][0]
                 self.assertIn("--stop", t["python_missing"])
                 self.assertEqual([f for f in t["frames"] if f["kind"] == "python"], [])
+
+    def test_waits_for_lock(self):
+        """Who waits for the lock, and for whom."""
+        p = subprocess.Popen(["/usr/bin/python3", GIL, "120000"], stdout=subprocess.DEVNULL)
+
+        def end():
+            p.kill()
+            p.wait()
+        self.addCleanup(end)
+        until = time.monotonic() + 60
+        seen = text = None
+        while not (seen and text) and time.monotonic() < until:
+            threads = {t["tid"]: t for t in self.dump(p.pid)["threads"]}
+            for t in threads.values():
+                if t["gil_waits"]:
+                    self.assertIn(t["gil"], ("other", "free"))
+                    self.assertEqual((t["state"], t["call"]), ("waiting", "futex"))
+                    self.assertNotEqual(t["gil_holder"], t["tid"])
+                    if t["gil"] == "other":
+                        self.assertIn(t["gil_holder"], threads)
+                        seen = t["name"], threads[t["gil_holder"]]["name"]
+                elif t["gil"] != "other":
+                    self.assertEqual(t["gil_holder"], 0)
+            r = subprocess.run([AGENT, "dump", "-p", str(p.pid)], capture_output=True, text=True,
+                               timeout=120)
+            text = text or re.search(r"waiting in futex, waits for the GIL of (fight|tree|hash)\S*/\d+$",
+                                     r.stdout, re.M)
+        print("waits:", seen, text and text[0])
+        self.assertTrue(seen and text)
+        self.assertRegex(seen[0] + seen[1], "fight|tree")
 
     def test_only_python(self):
         p = self.program(["/usr/bin/python3"], "only", "wait")

@@ -32,15 +32,20 @@ static void on_part(void *ctx, const struct source_offcpu_part *p)
 
 static const struct source_offcpu_sink sink = {.part = on_part};
 
-static void left(struct offparts *o, uint32_t tid, uint64_t t0)
+static void left_with(struct offparts *o, uint32_t tid, uint64_t t0, uint64_t word)
 {
     struct sa_ev *ev = calloc(1, sizeof *ev + 8);
 
     assert_non_null(ev);
     *ev = (struct sa_ev){.kind = SA_KIND_LEFT, .tgid = 1, .tid = tid, .t_ns = t0, .nu = 1};
-    ev->w[0] = 42;
+    ev->w[0] = word;
     offparts_left(o, ev, 99);
     free(ev);
+}
+
+static void left(struct offparts *o, uint32_t tid, uint64_t t0)
+{
+    left_with(o, tid, t0, 42);
 }
 
 static void back(struct offparts *o, uint32_t tid, uint8_t why, uint64_t t0, uint64_t blocked,
@@ -152,6 +157,31 @@ static void stack_comes_late(void **state)
     offparts_free(o);
 }
 
+/* Slices of one wait: the same stack, hardly any time between. */
+static void again(void **state)
+{
+    struct offparts *o = offparts_new(1 << 20);
+
+    (void)state;
+    left(o, 5, S);
+    back(o, 5, SA_L_STACK, S, 5 * MS, 0);
+    assert_false(got[0].p.again);
+    left(o, 5, S + 5 * MS + MS / 2);
+    back(o, 5, SA_L_STACK, S + 5 * MS + MS / 2, 5 * MS, MS);
+    assert_true(got[0].p.again);
+    assert_int_equal(got[0].p.n, 1); /* it is an interval all the same */
+    left(o, 6, S + 12 * MS);         /* another thread */
+    back(o, 6, SA_L_STACK, S + 12 * MS, MS, 0);
+    assert_false(got[0].p.again);
+    left(o, 5, S + 13 * MS); /* it ran for longer */
+    back(o, 5, SA_L_STACK, S + 13 * MS, MS, 0);
+    assert_false(got[0].p.again);
+    left_with(o, 5, S + 14 * MS, 43); /* another stack */
+    back(o, 5, SA_L_STACK, S + 14 * MS, MS, 0);
+    assert_false(got[0].p.again);
+    offparts_free(o);
+}
+
 /* Told as blocked, and then it turns out that it could run: what is told in all stays right. */
 static void told_too_early(void **state)
 {
@@ -247,6 +277,7 @@ int main(void)
                                        cmocka_unit_test(over_windows),
                                        cmocka_unit_test(bare),
                                        cmocka_unit_test(stack_comes_late),
+                                       cmocka_unit_test(again),
                                        cmocka_unit_test(told_too_early),
                                        cmocka_unit_test(lost_and_gone),
                                        cmocka_unit_test(no_room),

@@ -18,7 +18,7 @@ VERSION = sys.version_info[:2]
 
 
 def caller(prev):
-    """Address of the caller's frame: offsets as agent/pylayout.c has them."""
+    """Address of the caller's frame: offsets as agent/python/pylayout.c has them."""
     get = ctypes.pythonapi.PyThreadState_Get
     get.restype = ctypes.c_void_p
     at = ctypes.c_uint64.from_address  # C: no frame comes on top

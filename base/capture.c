@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/hash.h"
 
 enum {
@@ -23,16 +24,6 @@ enum {
 
 /* The first byte is no text, the last four find a copy that changed line ends. */
 static const char magic[8] = {'\x93', 'S', 'T', 'R', 'A', '\r', '\n', '\x1a'};
-
-static uint32_t get32(const unsigned char *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t get64(const unsigned char *p)
-{
-    return get32(p) | (uint64_t)get32(p + 4) << 32;
-}
 
 static int write_all(int fd, struct str head, struct str body, struct err *err)
 {
@@ -117,9 +108,9 @@ static int read_header(struct capture *c, const char *path, struct err *err)
         return (int)n;
     if (n < HEAD || memcmp(h, magic, sizeof magic) != 0)
         return err_set(err, -EINVAL, "%.100s is no capture file of `strata record`", path);
-    if (get32(h + 8) != CAPTURE_VERSION || get32(h + 12) != 0)
+    if (bytes_u32(h + 8) != CAPTURE_VERSION || bytes_u32(h + 12) != 0)
         return err_set(err, -EINVAL, "%.80s is a capture file of version %u: this is version %d",
-                       path, get32(h + 8), CAPTURE_VERSION);
+                       path, bytes_u32(h + 8), CAPTURE_VERSION);
     return 0;
 }
 
@@ -169,7 +160,7 @@ int capture_next(struct capture *c, struct err *err)
         return CAPTURE_EOF;
     if (n < HEAD)
         return CAPTURE_CUT;
-    size = get32(h + 4);
+    size = bytes_u32(h + 4);
     if (size > CAPTURE_BODY_MAX)
         return err_set(err, -EBADMSG, "capture file damaged at byte %llu: a record of %u bytes",
                        (unsigned long long)from, size);
@@ -185,9 +176,9 @@ int capture_next(struct capture *c, struct err *err)
     if ((uint32_t)n < size)
         return CAPTURE_CUT;
     buf_commit(&c->body, size);
-    if (hash_str(buf_view(&c->body)) != get64(h + 8))
+    if (hash_str(buf_view(&c->body)) != bytes_u64(h + 8))
         return err_set(err, -EBADMSG, "capture file damaged at byte %llu: checksum",
                        (unsigned long long)from);
-    c->kind = get32(h);
+    c->kind = bytes_u32(h);
     return 0;
 }

@@ -2,12 +2,14 @@
 #include "agent/apart/sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,30 +19,129 @@
 #define PERF_IOCTLS 0x2400 /* '$' << 8 */
 #define IOCTL_TYPE  0xff00
 
+#define N(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- every process of it -------------------------------------------------------------------- */
+
 /* Calls that pass whatever their arguments are. A call that libseccomp does not know by name is
  * left out: it is of another architecture. */
-static const char *const plain[] = {
-    /* files */
+static const char *const every_plain[] = {
+    /* on what is open */
     "read",
-    "readv",
     "pread64",
-    "preadv",
-    "preadv2",
     "write",
     "writev",
+    "lseek",
+    "fstat",
+    "fcntl",
+    "close",
+    "recvmsg",
+    "sendmsg",
+    "sendto",
+    "recvfrom",
+    "memfd_create",
+    /* memory */
+    "munmap",
+    "mremap",
+    "madvise",
+    "brk",
+    /* time and waiting */
+    "poll",
+    "ppoll",
+    "futex",
+    "nanosleep",
+    "clock_nanosleep",
+    "clock_gettime",
+    "clock_getres",
+    "gettimeofday",
+    "time",
+    "getrandom",
+    "restart_syscall",
+    /* threads that are there */
+    "set_robust_list",
+    "rseq",
+    "exit",
+    "exit_group",
+    "sched_yield",
+    "sched_getaffinity",
+    "getcpu",
+    "membarrier",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sigaltstack",
+    "getpid",
+    "getppid",
+    "gettid",
+    "sysinfo",           /* qsort() asks how much memory there is */
+#ifdef SANDBOX_SANITIZED /* their checks at the end look at the process from another one */
+    "mmap",
+    "mprotect",
+    "openat",
+    "readlink",
+    "readlinkat",
+    "newfstatat",
+    "clone",
+    "ptrace",
+    "wait4",
+    "personality",
+    "kill",
+    "tgkill",
+    "prctl",
+    "getrusage",
+    "prlimit64",
+    "ioctl",
+#endif
+};
+
+static const struct sandbox_rule every_rule[] = {
+    /* no code that was not there */
+    {"mmap", 2, PROT_EXEC, 0},
+    {"mprotect", 2, PROT_EXEC, 0},
+    /* fstat() */
+    {"newfstatat", 3, AT_EMPTY_PATH, AT_EMPTY_PATH},
+    {"prctl", 0, UINT32_MAX, PR_SET_NAME},
+    {"prctl", 0, UINT32_MAX, PR_SET_VMA},
+    {"prlimit64", 2, UINT64_MAX, 0},   /* to read a limit */
+    {"setpriority", 0, UINT32_MAX, 0}, /* nice of a thread */
+};
+
+const struct sandbox_list sandbox_of_all = {every_plain, N(every_plain), every_rule, N(every_rule)};
+
+/* ---- who talks to the server ---------------------------------------------------------------- */
+
+static const char *const client_plain[] = {
+    "connect",    "bind",     "getsockname", "getpeername", "getsockopt",
+    "setsockopt", "sendmmsg", "recvmmsg",    "shutdown",
+};
+
+static const struct sandbox_rule client_rule[] = {
+    {"socket", 0, UINT32_MAX, AF_INET},
+    {"socket", 0, UINT32_MAX, AF_INET6},
+    {"socket", 0, UINT32_MAX, AF_UNIX},
+    {"socket", 0, UINT32_MAX, AF_NETLINK}, /* getaddrinfo() asks for our addresses */
+};
+
+const struct sandbox_list sandbox_of_client = {client_plain, N(client_plain), client_rule,
+                                               N(client_rule)};
+
+/* ---- the agent ------------------------------------------------------------------------------ */
+
+static const char *const plain[] = {
+    /* files */
+    "readv",
+    "preadv",
+    "preadv2",
     "pwrite64",
     "pwritev",
     "open",
     "openat",
     "openat2",
-    "close",
     "close_range",
     "stat",
-    "fstat",
     "lstat",
     "newfstatat",
     "statx",
-    "lseek",
     "access",
     "faccessat",
     "faccessat2",
@@ -48,7 +149,6 @@ static const char *const plain[] = {
     "readlinkat",
     "getdents64",
     "getcwd",
-    "fcntl",
     "flock",
     "dup",
     "dup2",
@@ -70,20 +170,13 @@ static const char *const plain[] = {
     "umask",
     /* memory */
     "mmap",
-    "munmap",
-    "mremap",
     "mprotect",
-    "madvise",
-    "brk",
-    "memfd_create",
     /* waiting */
     "epoll_create1",
     "epoll_ctl",
     "epoll_wait",
     "epoll_pwait",
     "epoll_pwait2",
-    "poll",
-    "ppoll",
     "select",
     "pselect6",
     "eventfd2",
@@ -91,34 +184,11 @@ static const char *const plain[] = {
     "timerfd_settime",
     "timerfd_gettime",
     "signalfd4",
-    "nanosleep",
-    "clock_nanosleep",
-    "clock_gettime",
-    "clock_getres",
-    "gettimeofday",
-    "time",
     /* threads */
-    "futex",
-    "set_robust_list",
     "get_robust_list",
-    "rseq",
     "set_tid_address",
-    "exit",
-    "exit_group",
-    "sched_yield",
-    "sched_getaffinity",
-    "getcpu",
-    "membarrier",
-    "rt_sigaction",
-    "rt_sigprocmask",
-    "rt_sigreturn",
     "rt_sigtimedwait",
-    "sigaltstack",
-    "restart_syscall",
     /* who and where we are; capset can only give away */
-    "getpid",
-    "getppid",
-    "gettid",
     "getuid",
     "geteuid",
     "getgid",
@@ -126,43 +196,17 @@ static const char *const plain[] = {
     "getresuid",
     "getresgid",
     "uname",
-    "sysinfo",
     "getrusage",
-    "getrandom",
     "getrlimit",
     "capget",
     "capset",
     "times",
-    /* a client's side of the network */
-    "connect",
-    "bind",
-    "getsockname",
-    "getpeername",
-    "getsockopt",
-    "setsockopt",
-    "sendto",
-    "recvfrom",
-    "sendmsg",
-    "recvmsg",
-    "sendmmsg",
-    "recvmmsg",
-    "shutdown",
     /* the second filter */
     "seccomp",
     /* what it is for */
     "bpf",
     "perf_event_open",
     "process_vm_readv",
-#ifdef SANDBOX_SANITIZED /* their checks at the end look at the process from another one */
-    "clone",
-    "ptrace",
-    "wait4",
-    "personality",
-    "kill",
-    "tgkill",
-    "prctl",
-    "ioctl",
-#endif
 };
 
 static const struct sandbox_rule with_argument[] = {
@@ -170,19 +214,10 @@ static const struct sandbox_rule with_argument[] = {
     {"socketpair", 0, UINT32_MAX, AF_UNIX},   {"ioctl", 1, IOCTL_TYPE, PERF_IOCTLS},
     {"ioctl", 1, UINT32_MAX, FIONBIO},        {"ioctl", 1, UINT32_MAX, FIONREAD},
     {"ioctl", 1, UINT32_MAX, TCGETS}, /* isatty() */
-    {"prctl", 0, UINT32_MAX, PR_SET_NAME},    {"prctl", 0, UINT32_MAX, PR_GET_NAME},
-    {"prctl", 0, UINT32_MAX, PR_SET_VMA},     {"prctl", 0, UINT32_MAX, PR_GET_DUMPABLE},
-    {"prlimit64", 2, UINT64_MAX, 0},   /* to read a limit */
-    {"setpriority", 0, UINT32_MAX, 0}, /* nice of our threads */
+    {"prctl", 0, UINT32_MAX, PR_GET_NAME},    {"prctl", 0, UINT32_MAX, PR_GET_DUMPABLE},
 };
 
-/* What only who talks to the server itself needs. */
-static const struct sandbox_rule network[] = {
-    {"socket", 0, UINT32_MAX, AF_INET},
-    {"socket", 0, UINT32_MAX, AF_INET6},
-    {"socket", 0, UINT32_MAX, AF_UNIX},
-    {"socket", 0, UINT32_MAX, AF_NETLINK}, /* getaddrinfo() asks for our addresses */
-};
+static const struct sandbox_list agent = {plain, N(plain), with_argument, N(with_argument)};
 
 /* Commands of bpf() that nothing needs once all is open: new programs, and what others loaded. */
 static const uint32_t loading[] = {
@@ -194,17 +229,20 @@ static const uint32_t loading[] = {
     BPF_TASK_FD_QUERY,     BPF_PROG_BIND_MAP,
 };
 
-#define N(a) (sizeof(a) / sizeof(a)[0])
-
 const char *sandbox_call(size_t i)
 {
-    if (i < N(plain))
-        return plain[i];
-    i -= N(plain);
-    if (i < N(with_argument))
-        return with_argument[i].call;
-    i -= N(with_argument);
-    return i < N(network) ? network[i].call : sandbox_apart_call(i - N(network));
+    const struct sandbox_list *const all[] = {&sandbox_of_all, &sandbox_of_client, &agent,
+                                              &sandbox_of_sender, &sandbox_of_starter};
+
+    for (size_t l = 0; l < N(all); l++) {
+        if (i < all[l]->n_plain)
+            return all[l]->plain[i];
+        i -= all[l]->n_plain;
+        if (i < all[l]->n_rule)
+            return all[l]->rule[i].call;
+        i -= all[l]->n_rule;
+    }
+    return NULL;
 }
 
 static int refused(struct err *err, int r)
@@ -285,10 +323,9 @@ int sandbox_load(const struct sandbox_list *list, size_t n, struct err *err)
 
 int sandbox_begin(bool sends, struct err *err)
 {
-    const struct sandbox_list all[] = {{plain, N(plain), with_argument, N(with_argument)},
-                                       {NULL, 0, network, N(network)}};
+    const struct sandbox_list all[] = {sandbox_of_all, agent, sandbox_of_client};
 
-    return sandbox_load(all, sends ? 2 : 1, err);
+    return sandbox_load(all, sends ? 3 : 2, err);
 }
 
 int sandbox_opened(struct err *err)

@@ -22,8 +22,10 @@ struct sandbox_list {
     size_t n_rule;
 };
 
-/* Names in the lists of the other processes; NULL at the end. */
-const char *sandbox_apart_call(size_t i);
+/* What every process of the agent may do; what a client of the network does besides (sandbox.c). */
+extern const struct sandbox_list sandbox_of_all, sandbox_of_client;
+/* What these two do besides (sandbox_apart.c). */
+extern const struct sandbox_list sandbox_of_sender, sandbox_of_starter;
 
 /* Lists together are what passes, in all threads; abort() does, too. errors: as sandbox_begin() */
 [[nodiscard]] int sandbox_load(const struct sandbox_list *list, size_t n, struct err *err);

@@ -15,6 +15,7 @@
 #include "agent/file/procfile.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/bytes.h"
 
 #define MANY_CPUS   32
 #define PAGES       64 /* below kernel.perf_event_mlock_kb, so that no CAP_IPC_LOCK is needed */
@@ -48,22 +49,6 @@ struct perfmap {
 
 /* ---- one record ---------------------------------------------------------------------------- */
 
-static uint32_t u32_at(const uint8_t *p, uint64_t at)
-{
-    uint32_t v;
-
-    memcpy(&v, p + at, sizeof v);
-    return v;
-}
-
-static uint64_t u64_at(const uint8_t *p, uint64_t at)
-{
-    uint64_t v;
-
-    memcpy(&v, p + at, sizeof v);
-    return v;
-}
-
 static struct str text_at(const uint8_t *p, uint64_t at, uint64_t end)
 {
     const char *s = (const char *)p + at;
@@ -77,15 +62,15 @@ static int parse_mmap2(const uint8_t *p, uint64_t end, uint16_t misc, struct per
 {
     if (end < MMAP2_FIXED)
         return -EINVAL;
-    if (!(u32_at(p, 64) & PROT_EXEC))
+    if (!(bytes_u32(p + 64) & PROT_EXEC))
         return 1;
     e->kind = PERFMAP_MMAP;
-    e->pid = u32_at(p, 8);
-    e->tid = u32_at(p, 12);
-    e->start = u64_at(p, 16);
-    if (__builtin_add_overflow(e->start, u64_at(p, 24), &e->end))
+    e->pid = bytes_u32(p + 8);
+    e->tid = bytes_u32(p + 12);
+    e->start = bytes_u64(p + 16);
+    if (__builtin_add_overflow(e->start, bytes_u64(p + 24), &e->end))
         return -EINVAL;
-    e->offset = u64_at(p, 32);
+    e->offset = bytes_u64(p + 32);
     if (misc & PERF_RECORD_MISC_MMAP_BUILD_ID) {
         e->build_id_len = p[40] <= sizeof e->build_id ? p[40] : 0;
         memcpy(e->build_id, p + 44, e->build_id_len);
@@ -98,10 +83,10 @@ static int parse_task(const uint8_t *p, uint64_t end, struct perfmap_event *e)
 {
     if (end < 24)
         return -EINVAL;
-    e->pid = u32_at(p, 8);
-    e->ppid = u32_at(p, 12);
-    e->tid = u32_at(p, 16);
-    e->ptid = u32_at(p, 20);
+    e->pid = bytes_u32(p + 8);
+    e->ppid = bytes_u32(p + 12);
+    e->tid = bytes_u32(p + 16);
+    e->ptid = bytes_u32(p + 20);
     return 0;
 }
 
@@ -119,7 +104,7 @@ int perfmap_parse(const void *record, uint64_t n, struct perfmap_event *ret)
     if (h.size != n)
         return -EINVAL;
     end = n - TRAILER;
-    e.t = (int64_t)u64_at(p, end + 8);
+    e.t = (int64_t)bytes_u64(p + end + 8);
     switch (h.type) {
     case PERF_RECORD_MMAP2:
         r = parse_mmap2(p, end, h.misc, &e);
@@ -128,8 +113,8 @@ int perfmap_parse(const void *record, uint64_t n, struct perfmap_event *ret)
         if (end < 16)
             return -EINVAL;
         e.kind = h.misc & PERF_RECORD_MISC_COMM_EXEC ? PERFMAP_EXEC : PERFMAP_COMM;
-        e.pid = u32_at(p, 8);
-        e.tid = u32_at(p, 12);
+        e.pid = bytes_u32(p + 8);
+        e.tid = bytes_u32(p + 12);
         e.name = text_at(p, 16, end);
         break;
     case PERF_RECORD_FORK:
@@ -141,7 +126,7 @@ int perfmap_parse(const void *record, uint64_t n, struct perfmap_event *ret)
         if (end < 24)
             return -EINVAL;
         e.kind = PERFMAP_LOST;
-        e.n = u64_at(p, 16);
+        e.n = bytes_u64(p + 16);
         break;
     default:
         return 1;

@@ -89,7 +89,7 @@ int procfile_link(const char *dir, const char *name, struct buf *out, struct err
     return out->failed ? err_set(err, -E2BIG, "%s: link too long", path) : 0;
 }
 
-static int write_all(int fd, struct str s)
+int procfile_write(int fd, struct str s)
 {
     while (s.n) {
         ssize_t r = write(fd, s.p, s.n);
@@ -116,7 +116,7 @@ int procfile_replace(const char *dir, const char *name, struct str content, bool
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return fail(err, aside, errno);
-    code = write_all(fd, content);
+    code = procfile_write(fd, content);
     if (code == 0 && flush && fsync(fd) < 0)
         code = errno;
     if (close(fd) < 0 && code == 0)

@@ -26,3 +26,6 @@
  * is on the disk before the rename. */
 [[nodiscard]] int procfile_replace(const char *dir, const char *name, struct str content,
                                    bool flush, struct err *err);
+
+/* All of s, in as many calls as it takes. 0, or a positive errno. */
+[[nodiscard]] int procfile_write(int fd, struct str s);

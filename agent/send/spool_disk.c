@@ -33,7 +33,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/file/procfile.h"
 #include "base/arena.h"
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/log.h"
 
@@ -90,16 +92,6 @@ static bool is_ours(const char *name, const char *end)
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-static uint32_t get32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    return get32(p) | (uint64_t)get32(p + 4) << 32;
-}
-
 static void put_entries(struct buf *b, const struct batchmake_dropped *v, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -147,21 +139,21 @@ static int get_head(const uint8_t *p, size_t n, struct spool_disk_head *ret)
     struct spool_disk_head h = {};
     size_t size;
 
-    if (n < FIXED + TAIL || get32(p) != MAGIC || get32(p + 8) != VERSION)
+    if (n < FIXED + TAIL || bytes_u32(p) != MAGIC || bytes_u32(p + 8) != VERSION)
         return -EBADMSG;
-    h.rows = get32(p + 12);
-    h.n_own = get32(p + 16);
-    h.n_lost = get32(p + 20);
+    h.rows = bytes_u32(p + 12);
+    h.n_own = bytes_u32(p + 16);
+    h.n_lost = bytes_u32(p + 20);
     size = FIXED + h.n_lost * ENTRY + TAIL;
-    if (h.n_lost > MAX_LOST || h.n_own > h.n_lost || get32(p + 4) != size - 8 || n < size ||
-        hash_bytes(p, size - TAIL) != get64(p + size - TAIL))
+    if (h.n_lost > MAX_LOST || h.n_own > h.n_lost || bytes_u32(p + 4) != size - 8 || n < size ||
+        hash_bytes(p, size - TAIL) != bytes_u64(p + size - TAIL))
         return -EBADMSG;
     memcpy(h.boot, p + 24, 16);
-    h.seq = get64(p + 40);
-    h.made.v = (int64_t)get64(p + 48);
-    h.content = get64(p + 56);
-    h.body_bytes = get64(p + 64);
-    h.body_hash = get64(p + 72);
+    h.seq = bytes_u64(p + 40);
+    h.made.v = (int64_t)bytes_u64(p + 48);
+    h.content = bytes_u64(p + 56);
+    h.body_bytes = bytes_u64(p + 64);
+    h.body_hash = bytes_u64(p + 72);
     if (h.body_bytes > MAX_BODY)
         return -EBADMSG;
     h.file_bytes = size + h.body_bytes;
@@ -170,14 +162,14 @@ static int get_head(const uint8_t *p, size_t n, struct spool_disk_head *ret)
         const uint8_t *e = p + FIXED + i * ENTRY;
 
         h.lost[i] = (struct batchmake_dropped){
-            .type = (uint32_t)e[0] | (uint32_t)e[1] << 8,
-            .why = (enum loss_reason)((uint32_t)e[2] | (uint32_t)e[3] << 8),
-            .width = get32(e + 4),
-            .first = get64(e + 8),
-            .last = get64(e + 16),
-            .covers = {{(int64_t)get64(e + 24)}, {(int64_t)get64(e + 32)}},
-            .n = get64(e + 40),
-            .weight = (int64_t)get64(e + 48)};
+            .type = bytes_u16(e),
+            .why = (enum loss_reason)bytes_u16(e + 2),
+            .width = bytes_u32(e + 4),
+            .first = bytes_u64(e + 8),
+            .last = bytes_u64(e + 16),
+            .covers = {{(int64_t)bytes_u64(e + 24)}, {(int64_t)bytes_u64(e + 32)}},
+            .n = bytes_u64(e + 40),
+            .weight = (int64_t)bytes_u64(e + 48)};
         if (!entry_ok(&h.lost[i])) {
             free(h.lost);
             return -EBADMSG;
@@ -189,20 +181,6 @@ static int get_head(const uint8_t *p, size_t n, struct spool_disk_head *ret)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static int write_all(int fd, struct str s)
-{
-    while (s.n) {
-        ssize_t r = write(fd, s.p, s.n);
-
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r < 0)
-            return errno;
-        s = str_from(s, (size_t)r);
-    }
-    return 0;
-}
-
 static int write_file(struct spool_disk *d, const char *name, const char *aside, struct str a,
                       struct str b, struct err *err)
 {
@@ -211,9 +189,9 @@ static int write_file(struct spool_disk *d, const char *name, const char *aside,
 
     if (fd < 0)
         return err_set(err, -errno, "spool: %s", strerrordesc_np(errno));
-    code = write_all(fd, a);
+    code = procfile_write(fd, a);
     if (code == 0)
-        code = write_all(fd, b);
+        code = procfile_write(fd, b);
     if (close(fd) < 0 && code == 0)
         code = errno;
     if (code == 0 && renameat(d->dir, aside, d->dir, name) < 0)

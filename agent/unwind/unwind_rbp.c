@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define REACH    UINT64_C(16384) /* of a function before the address */
 #define PROLOGUE 64              /* bytes behind its begin that are looked at */
 
@@ -30,14 +32,6 @@ static uint64_t read_code(const struct binary *b, uint64_t *va, uint64_t n, uint
     return 0;
 }
 
-static uint32_t u32_at(const uint8_t *p)
-{
-    uint32_t v;
-
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* What stands between mov rbp, rsp and the body: pushes, copies of registers, one subtraction. */
 static uint64_t frame_bytes(const uint8_t *p, uint64_t n)
 {
@@ -55,7 +49,7 @@ static uint64_t frame_bytes(const uint8_t *p, uint64_t n)
         } else if (c[0] == 0x48 && c[1] == 0x83 && c[2] == 0xec) { /* sub rsp, imm8 */
             return sum + c[3];
         } else if (c[0] == 0x48 && c[1] == 0x81 && c[2] == 0xec) { /* sub rsp, imm32 */
-            return sum + u32_at(c + 3);
+            return sum + bytes_u32(c + 3);
         } else if ((c[0] & 0xf8) == 0x48 && (c[1] == 0x89 || c[1] == 0x8b) && c[2] >= 0xc0) {
             i += 3; /* mov between registers of 64 bits */
         } else if ((c[0] == 0x89 || c[0] == 0x31) && c[1] >= 0xc0) {
@@ -107,7 +101,7 @@ bool unwind_rbp_called(const struct binary *b, uint64_t va, uint64_t begin)
     if (va < 7 || read_code(b, &at, sizeof c, c) != sizeof c || at != va - 7)
         return false;
     if (c[2] == 0xe8) { /* call rel32 */
-        to = va + (uint64_t)(int64_t)(int32_t)u32_at(c + 3);
+        to = va + (uint64_t)(int64_t)(int32_t)bytes_u32(c + 3);
         return (begin && (to == begin || to + sizeof endbr == begin)) || is_stub(b, to);
     }
     /* call *reg, *disp8(reg), *disp32(reg), *off(rip) */

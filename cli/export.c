@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sudo.h"
 #include "cli/local.h"
 
 enum {
@@ -50,16 +51,16 @@ const char *cli_format_named(const char *word)
 int cli_write_file(const char *path, struct str s, struct err *err)
 {
     bool std = !path || strcmp(path, "-") == 0, ok, own = false;
-    FILE *f = std ? stdout : fopen(path, "we");
+    int fd = std ? STDOUT_FILENO : sudo_create(path, err);
     struct stat st;
-    uid_t uid;
-    gid_t gid;
+    FILE *f;
 
-    if (!f)
+    if (fd < 0)
+        return fd;
+    own = !std && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    f = std ? stdout : fdopen(fd, "w");
+    if (!f || (own && ftruncate(fd, 0) < 0))
         return err_set(err, -errno, "%.100s: %s", path, strerrordesc_np(errno));
-    own = !std && fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode);
-    if (own && program_sudo_user(&uid, &gid))
-        (void)!fchown(fileno(f), uid, gid);
     ok = fwrite(s.p, 1, s.n, f) == s.n;
     ok = (std ? fflush(f) : fclose(f)) == 0 && ok;
     if (ok)

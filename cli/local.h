@@ -24,9 +24,7 @@ enum {
 /* Where a program of ours is: beside this one, in the build tree, else by PATH. */
 void program_find(const char *name, char ret[static PROGRAM_PATH]);
 
-/* Who called sudo; false: nobody, or we are not root. */
-bool program_sudo_user(uid_t *ret_uid, gid_t *ret_gid);
-/* In a new process: become that user. false: it failed. */
+/* In a new process: become who called sudo, if somebody did. false: it failed. */
 bool program_drop(void);
 /* Home directory of whoever it is for; NULL: unknown. Borrowed until the next call. */
 const char *program_home(void);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sudo.h"
 #include "cli/local.h"
 
 enum {
@@ -37,7 +38,7 @@ static int write_conf(const struct private *p, const char *path, struct err *err
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_set(err, -errno, "%.100s: %s", path, strerrordesc_np(errno));
-    if (program_sudo_user(&uid, &gid) && fchown(fd, uid, gid) < 0) {
+    if (sudo_user(&uid, &gid) && fchown(fd, uid, gid) < 0) {
         (void)close(fd);
         return err_set(err, -errno, "%.100s: %s", path, strerrordesc_np(errno));
     }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sudo.h"
 #include "cli/local.h"
 
 volatile sig_atomic_t program_signals;
@@ -36,30 +37,12 @@ void program_find(const char *name, char ret[static PROGRAM_PATH])
     (void)snprintf(ret, PROGRAM_PATH, "%s", name);
 }
 
-static bool env_id(const char *name, uint64_t *ret)
-{
-    const char *v = getenv(name);
-
-    return v && str_u64(str_c(v), ret) && *ret < UINT32_MAX;
-}
-
-bool program_sudo_user(uid_t *ret_uid, gid_t *ret_gid)
-{
-    uint64_t uid, gid;
-
-    if (geteuid() != 0 || !env_id("SUDO_UID", &uid) || !env_id("SUDO_GID", &gid) || uid == 0)
-        return false;
-    *ret_uid = (uid_t)uid;
-    *ret_gid = (gid_t)gid;
-    return true;
-}
-
 bool program_drop(void)
 {
     uid_t uid;
     gid_t gid;
 
-    if (!program_sudo_user(&uid, &gid))
+    if (!sudo_user(&uid, &gid))
         return true;
     return setgroups(1, &gid) == 0 && setgid(gid) == 0 && setuid(uid) == 0;
 }
@@ -71,7 +54,7 @@ const char *program_home(void)
     uid_t uid;
     gid_t gid;
 
-    if (!program_sudo_user(&uid, &gid))
+    if (!sudo_user(&uid, &gid))
         return home && home[0] == '/' ? home : NULL;
     p = getpwuid(uid);
     return p && p->pw_dir[0] == '/' ? p->pw_dir : NULL;
@@ -80,15 +63,11 @@ const char *program_home(void)
 int program_tmpdir(char ret[static PROGRAM_PATH], struct err *err)
 {
     const char *t = getenv("TMPDIR");
-    uid_t uid;
-    gid_t gid;
 
     (void)snprintf(ret, PROGRAM_PATH, "%.4000s/strata-XXXXXX", t && t[0] == '/' ? t : "/tmp");
     if (!mkdtemp(ret))
         return err_set(err, -errno, "%.100s: %s", ret, strerrordesc_np(errno));
-    if (program_sudo_user(&uid, &gid) && chown(ret, uid, gid) < 0)
-        return err_set(err, -errno, "%.100s: %s", ret, strerrordesc_np(errno));
-    return 0;
+    return sudo_give_folder(ret, err);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)

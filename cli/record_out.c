@@ -5,7 +5,6 @@
  * summary come from a server that holds this capture alone, by its own exporter: there is one.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/loss.h"
+#include "base/sudo.h"
 #include "cli/answer.h"
 #include "cli/record_private.h"
 #include "cli/text.h"
@@ -52,24 +52,14 @@ static void make_name(struct record *r)
     }
 }
 
-static void give_to_user(const char *path)
-{
-    uid_t uid;
-    gid_t gid;
-
-    if (program_sudo_user(&uid, &gid))
-        (void)!lchown(path, uid, gid);
-}
-
 /* It must be possible to write it, or nothing begins. */
 static int try_create(const char *path, struct err *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    int fd = sudo_create(path, err);
 
     if (fd < 0)
-        return err_set(err, -errno, "%.110s: %s", path, strerrordesc_np(errno));
+        return fd;
     (void)close(fd);
-    give_to_user(path);
     return 0;
 }
 
@@ -124,7 +114,7 @@ static int state_dir(char ret[static PROGRAM_PATH], struct err *err)
             continue;
         *p = 0;
         if (mkdir(ret, 0700) == 0)
-            give_to_user(ret);
+            TRY(sudo_give_folder(ret, err));
         else if (errno != EEXIST)
             return err_set(err, -errno, "%.110s: %s", ret, strerrordesc_np(errno));
         *p = was;
@@ -524,6 +514,5 @@ void record_leave_partial(struct record *r)
     (void)snprintf(to, sizeof to, "strata-%s.strata.partial", r->name);
     if (rename(r->capture, to) < 0)
         return;
-    give_to_user(to);
     (void)fprintf(stderr, "strata: what was taken is in %s: strata view opens it\n", to);
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "agent/cmd/record_private.h"
-#include "base/str.h"
+#include "base/sudo.h"
 
 enum {
     GROUPS = 256,
@@ -31,29 +31,11 @@ struct user {
     int n_group;
 };
 
-static bool env_id(const char *name, uint64_t *ret)
-{
-    const char *v = getenv(name); // NOLINT(concurrency-mt-unsafe): nothing changes it by now
-
-    return v && str_u64(str_c(v), ret) && *ret < UINT32_MAX;
-}
-
-bool record_sudo_user(uid_t *ret_uid, gid_t *ret_gid)
-{
-    uint64_t uid, gid;
-
-    if (geteuid() != 0 || !env_id("SUDO_UID", &uid) || !env_id("SUDO_GID", &gid) || uid == 0)
-        return false;
-    *ret_uid = (uid_t)uid;
-    *ret_gid = (gid_t)gid;
-    return true;
-}
-
 static void find_user(struct user *u)
 {
     const struct passwd *p;
 
-    u->drop = record_sudo_user(&u->uid, &u->gid);
+    u->drop = sudo_user(&u->uid, &u->gid);
     if (!u->drop)
         return;
     p = getpwuid(u->uid); // NOLINT(concurrency-mt-unsafe): the only caller in this program

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/cmd/record_private.h"
@@ -11,6 +9,7 @@
 #include "base/capture.h"
 #include "base/json_out.h"
 #include "base/loss.h"
+#include "base/sudo.h"
 
 enum {
     TEXT_MAX = 1 << 20,
@@ -77,17 +76,13 @@ static void put_about(struct buf *b, const struct record_opts *o, const struct i
 
 int record_file_open(struct record_file *f, const struct record_opts *o, struct err *err)
 {
-    uid_t uid;
-    gid_t gid;
-
     *f = (struct record_file){.fd = -1};
     if (!o->file)
         return 0;
-    f->fd = open(o->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0600);
+    f->fd = sudo_create(o->file, err);
     if (f->fd < 0)
-        return err_set(err, -errno, "%.100s: %s", o->file, strerrordesc_np(errno));
-    if (record_sudo_user(&uid, &gid) && fchown(f->fd, uid, gid) < 0)
-        return err_set(err, -errno, "%.100s: %s", o->file, strerrordesc_np(errno));
+        return f->fd;
+    (void)ftruncate(f->fd, 0); /* of a pipe: nothing to empty */
     return 0;
 }
 

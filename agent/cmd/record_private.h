@@ -112,9 +112,6 @@ bool record_child_ended(struct record_child *c, bool wait);
 /* As a shell has it. */
 int record_child_status(const struct record_child *c);
 
-/* Who called sudo; false: nobody, or we are not root. */
-bool record_sudo_user(uid_t *ret_uid, gid_t *ret_gid);
-
 /* ---- record_file.c ------------------------------------------------------------------------- */
 
 /* What the capture came to: the last record, and the summary. -1: unknown. */

@@ -488,7 +488,7 @@ static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
     if (!e)
         return;
     e->need_identity = true;
-    e->need_facts = !parent;
+    e->need_facts = !parent || parent->need_facts; /* what the parent was before its exec */
     if (parent)
         share_parent(t, e, parent);
     put_work(t, e);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/file/procfile.h"
+#include "agent/file/rootfile.h"
 #include "agent/proc/proc_private.h"
 #include "base/hash.h"
 #include "base/time.h"
@@ -89,24 +89,15 @@ static bool same_file(const struct procread_map *m, const struct stat *st)
  * name now. ret_known: it is the one that is mapped. */
 static int open_name(const struct procmaps_of *of, const struct procread_map *m, bool *ret_known)
 {
-    char path[PATH_MAX + 128];
+    int root = rootfile_root(of->proc, of->pid), fd;
     struct stat st;
-    int at, fd = -1, e;
 
-    (void)snprintf(path, sizeof path, "%.48s/%u/root%.*s", of->proc, of->pid, STR_ARG(m->path));
-    at = open(path, O_PATH | O_CLOEXEC); /* does nothing to a device */
-    if (at < 0)
-        return -errno;
-    if (fstat(at, &st) < 0 || !S_ISREG(st.st_mode)) {
-        close(at);
-        return -EINVAL;
-    }
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", at);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    e = errno;
-    close(at);
-    *ret_known = same_file(m, &st);
-    return fd < 0 ? -e : fd;
+    if (root < 0)
+        return root;
+    fd = rootfile_open(root, m->path, true);
+    close(root);
+    *ret_known = fd >= 0 && fstat(fd, &st) == 0 && same_file(m, &st);
+    return fd;
 }
 
 /* The program itself, even where its name is gone: a link that needs no privilege. */

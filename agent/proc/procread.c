@@ -279,11 +279,16 @@ bool procread_uids(const char *proc, uint32_t pid, uint32_t ret[static 2])
 static void read_env(const char *dir, const struct environ_want *want, struct buf *b,
                      struct arena *a, struct procread_facts *f)
 {
+    struct str text;
     bool cut;
 
     buf_reset(b);
-    if (procfile_read_some(dir, "environ", b, &cut, NULL) == 0)
-        f->n_env = environ_pick(want, buf_view(b), a, f->env);
+    if (procfile_read_some(dir, "environ", b, &cut, NULL) < 0)
+        return;
+    text = buf_view(b);
+    if (cut) /* half a value would be another one */
+        text = str_to(text, str_rfind(text, '\0') == SIZE_MAX ? 0 : str_rfind(text, '\0'));
+    f->n_env = environ_pick(want, text, a, f->env);
 }
 
 static void read_exe(const char *dir, struct buf *b, struct arena *a, struct procread_facts *f)

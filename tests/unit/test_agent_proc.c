@@ -229,6 +229,43 @@ static void fork_and_exec(void **state)
     assert_ptr_equal(proc_find(t, 51), c);
 }
 
+/* exec and fork before the agent looks again: the child is no child of what the parent was. */
+static void fork_after_exec(void **state)
+{
+    static const char old[] = "STRATA_SERVICE=pay", new[] = "STRATA_SERVICE=mail";
+
+    (void)state;
+    make(50, 200, old, sizeof old);
+    proc_scan(t, now);
+    now += S;
+    make(50, 200, new, sizeof new);
+    make(51, 300, new, sizeof new);
+    event(PERFMAP_EXEC, 50, 50, 0);
+    event(PERFMAP_FORK, 51, 51, 50);
+    proc_tick(t, now);
+    assert_str(proc_find(t, 50)->service, STR("mail"));
+    assert_str(proc_find(t, 51)->service, STR("mail"));
+}
+
+/* A value of which there is only the begin is another value. */
+static void environ_cut(void **state)
+{
+    static char env[ENVIRON_BYTES + 100];
+    static const char first[] = "STRATA_SERVICE=pay";
+    const struct proc *p;
+
+    (void)state;
+    memset(env, 'x', sizeof env);
+    memcpy(env, first, sizeof first);
+    env[ENVIRON_BYTES - 16] = '\0';
+    memcpy(env + ENVIRON_BYTES - 15, "JOB_NAME=nightly", 16); /* its last byte is beyond */
+    make(50, 200, env, sizeof env);
+    proc_scan(t, now);
+    p = proc_find(t, 50);
+    assert_str(p->service, STR("pay"));
+    assert_int_equal(p->n_env, 1);
+}
+
 /* The leader ends, a worker lives: not dead. The last thread ends: dead, told 1 s later, known for
  * 60 s. */
 static void last_thread(void **state)
@@ -435,10 +472,10 @@ static void many_deaths(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {T(scan),          T(overlaps),        T(fork_and_exec),
-                                       T(last_thread),   T(reuse),           T(old_records),
-                                       T(unseen),        T(found_by_sample), T(rescans),
-                                       T(many_services), T(many_deaths)};
+    const struct CMUnitTest tests[] = {
+        T(scan),        T(overlaps),      T(fork_and_exec), T(fork_after_exec), T(environ_cut),
+        T(last_thread), T(reuse),         T(old_records),   T(unseen),          T(found_by_sample),
+        T(rescans),     T(many_services), T(many_deaths)};
     int r;
 
     if (!mkdtemp(root))

@@ -115,8 +115,13 @@ struct sa_ev *user_unwind(struct source_user *s, const struct user_sample *u)
 {
     struct stack_copy c = u->stack;
     struct unwind_memory mem = stack_copy_memory(&c);
+    struct sa_ev *ev = unwind_native(s->unwind, u->pid, &u->regs, &mem);
 
-    return unwind_native(s->unwind, u->pid, &u->regs, &mem);
+    if (u->is_32) {
+        ev->stop = SA_S_COMPAT32;
+        ev->nu = ev->npy = 0;
+    }
+    return ev;
 }
 
 void user_sample(struct source_user *s, const struct user_sample *u, struct sa_ev *ev)

@@ -22,6 +22,7 @@
 #include "agent/file/procfile.h"
 #include "agent/source/source_user_private.h"
 #include "base/arena.h"
+#include "base/bytes.h"
 #include "base/time.h"
 
 #define PAGE       4096UL
@@ -249,22 +250,6 @@ void user_perf_close(struct user_perf *p)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static uint64_t u64_at(const uint8_t *p, size_t at)
-{
-    uint64_t v;
-
-    memcpy(&v, p + at, sizeof v);
-    return v;
-}
-
-static uint32_t u32_at(const uint8_t *p, size_t at)
-{
-    uint32_t v;
-
-    memcpy(&v, p + at, sizeof v);
-    return v;
-}
-
 /* The record at the ring's tail, whole; NULL: there is none. */
 static const uint8_t *peek(struct user_perf *p, struct ring *r, uint16_t *ret_size)
 {
@@ -294,7 +279,7 @@ static int64_t time_of(const uint8_t *rec, uint16_t size)
     const struct perf_event_header *h = (const void *)rec;
 
     /* a sample begins with {tid, time, cpu}; the others end with it */
-    return (int64_t)u64_at(rec, h->type == PERF_RECORD_SAMPLE ? 16U : (size_t)size - 16);
+    return (int64_t)bytes_u64(rec + (h->type == PERF_RECORD_SAMPLE ? 16U : (size_t)size - 16));
 }
 
 /* {header; u32 pid, tid; u64 time; u32 cpu, res; u64 abi, regs[]; u64 size, stack[], dyn_size} */
@@ -306,24 +291,25 @@ static void take_sample(struct source_user *s, const uint8_t *rec, uint16_t size
     const struct proc *p;
     size_t at = 32;
 
-    u.pid = u32_at(rec, 8);
-    u.tid = u32_at(rec, 12);
-    u.t = (int64_t)u64_at(rec, 16);
-    u.cpu = u32_at(rec, 24);
-    if (size >= at + 8 && u64_at(rec, at) == PERF_SAMPLE_REGS_ABI_64 &&
+    u.pid = bytes_u32(rec + 8);
+    u.tid = bytes_u32(rec + 12);
+    u.t = (int64_t)bytes_u64(rec + 16);
+    u.cpu = bytes_u32(rec + 24);
+    u.is_32 = size >= at + 8 && bytes_u64(rec + at) == PERF_SAMPLE_REGS_ABI_32;
+    if (size >= at + 8 && bytes_u64(rec + at) == PERF_SAMPLE_REGS_ABI_64 &&
         size >= at + 8 + (size_t)N_REGS * 8 + 8) {
         uint64_t n;
 
         at += 8;
         for (int i = 0; i < N_REGS; i++, at += 8)
             if (dwarf[i] == 16)
-                u.regs.pc = u64_at(rec, at);
+                u.regs.pc = bytes_u64(rec + at);
             else if (dwarf[i] >= 0)
-                u.regs.reg[dwarf[i]] = u64_at(rec, at);
-        n = u64_at(rec, at);
+                u.regs.reg[dwarf[i]] = bytes_u64(rec + at);
+        n = bytes_u64(rec + at);
         at += 8;
         if (n && n <= size - at - 8) {
-            uint64_t valid = u64_at(rec, at + n);
+            uint64_t valid = bytes_u64(rec + at + n);
 
             u.stack = (struct stack_copy){
                 .at = u.regs.reg[7], .n = valid < n ? valid : n, .p = rec + at, .pid = u.pid};

@@ -43,6 +43,7 @@ struct user_sample {
     int64_t t; /* CLOCK_MONOTONIC */
     uint64_t weight;
     char comm[16];
+    bool is_32; /* in 32-bit mode: it has no chain here */
     struct unwind_regs regs;
     struct stack_copy stack; /* of the caller: read during the call, copied if it is held */
 };

@@ -41,7 +41,8 @@
 
 struct asked {
     uint32_t pid, tid;
-    int64_t not_yet; /* last seen not to be stopped */
+    uint64_t start_ticks; /* of the thread: numbers come back */
+    int64_t not_yet;      /* last seen not to be stopped */
     char comm[16];
     bool own; /* a child of ours: its end is waited for by others */
     bool done;
@@ -53,8 +54,8 @@ struct known {            /* of one process */
 };
 
 struct user_stops {
-    struct map known; /* pid -> struct known * */
-    struct map exec;  /* tid -> its CPU time when it was last read, ns */
+    struct map known; /* serial of a process -> struct known * */
+    struct map exec;  /* exec_key() of a thread -> its CPU time when it was last read, ns */
     struct asked *asked;
     uint32_t n_asked, room;
     int64_t next, children_at;
@@ -62,14 +63,19 @@ struct user_stops {
     uint8_t stack[STACK_COPY_MAX];
 };
 
-static struct known *known_of(struct user_stops *p, uint32_t pid)
+static struct known *known_of(struct user_stops *p, uint64_t serial)
 {
     uint64_t *slot;
     struct known *k;
 
-    if (map_at(&p->known, pid, &slot) == MAP_ADDED)
+    if (map_at(&p->known, serial, &slot) == MAP_ADDED)
         *slot = (uint64_t)(uintptr_t)xcalloc(1, sizeof *k);
     return (struct known *)(uintptr_t)*slot; // NOLINT(performance-no-int-to-ptr): a map value
+}
+
+static uint64_t exec_key(uint32_t tid, uint64_t start_ticks)
+{
+    return (uint64_t)tid << 40 ^ start_ticks;
 }
 
 /* 0: it is gone. */
@@ -83,14 +89,18 @@ static uint64_t process_clock(uint32_t pid)
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* What it used before is not ours. */
-static void begin_process(struct user_stops *p, uint32_t pid)
+static void begin_process(struct source_user *s, uint32_t pid)
 {
+    const struct proc *p = proc_find_at(s->procs, pid, s->now, s->now);
+    struct thread_look l;
     uint32_t *tid = NULL;
-    int n = threads_list("/proc", pid, &tid);
+    int n = p ? threads_list("/proc", pid, &tid) : 0;
 
-    known_of(p, pid)->clock_ns = process_clock(pid);
+    if (p)
+        known_of(s->stops, p->serial)->clock_ns = process_clock(pid);
     for (int i = 0; i < n; i++)
-        (void)map_put(&p->exec, tid[i], thread_sched("/proc", pid, tid[i]).exec_ns);
+        if (thread_look("/proc", pid, tid[i], &l) == 0)
+            (void)map_put(&s->stops->exec, exec_key(tid[i], l.start_ticks), l.sched.exec_ns);
     free(tid);
 }
 
@@ -110,7 +120,7 @@ int user_stops_open(struct source_user *s, const struct source_user_opts *o, str
     map_init(&p->exec, 0);
     p->next = s->now;
     for (uint32_t i = 0; i < o->n_pid; i++)
-        begin_process(p, o->pid[i]);
+        begin_process(s, o->pid[i]);
     return 0;
 }
 
@@ -154,7 +164,29 @@ static bool stat_fields(uint32_t pid, char *ret_state, uint64_t *ret_parent, uin
     return ok;
 }
 
-/* Children of known processes become known. */
+/* Children of a thread become known, where the kernel lists them (CONFIG_PROC_CHILDREN). */
+static void see_children(struct source_user *s, uint32_t pid, uint32_t tid)
+{
+    char dir[64];
+    struct str list, word;
+    struct buf b;
+    uint64_t child;
+    bool cut;
+
+    (void)snprintf(dir, sizeof dir, "/proc/%u/task/%u", pid, tid);
+    buf_init(&b, 65536);
+    if (procfile_read_some(dir, "children", &b, &cut, NULL) == 0) {
+        for (list = buf_view(&b); list.n; list = str_from(list, word.n + 1)) {
+            word = str_to(list, str_find(list, ' '));
+            if (str_u64(word, &child) && child <= INT32_MAX &&
+                !proc_find(s->procs, (uint32_t)child))
+                (void)proc_find_at(s->procs, (uint32_t)child, s->now, s->now);
+        }
+    }
+    buf_deinit(&b);
+}
+
+/* Children of known processes become known: those, too, whose parent has ended meanwhile. */
 static void find_children(struct source_user *s)
 {
     DIR *d = opendir("/proc");
@@ -187,7 +219,8 @@ static void ask(struct source_user *s, const struct proc *p, uint32_t tid,
         us->asked = xrealloc(us->asked, us->room * sizeof *us->asked);
     }
     a = &us->asked[us->n_asked];
-    *a = (struct asked){.pid = p->tgid, .tid = tid, .own = own && tid == p->tgid};
+    *a = (struct asked){
+        .pid = p->tgid, .tid = tid, .start_ticks = l->start_ticks, .own = own && tid == p->tgid};
     memcpy(a->comm, l->comm, sizeof a->comm);
     a->not_yet = mono_now().v;
     if (thread_stop(tid) == 0)
@@ -196,7 +229,7 @@ static void ask(struct source_user *s, const struct proc *p, uint32_t tid,
 
 static void ask_process(struct source_user *s, struct proc *p)
 {
-    struct known *k = known_of(s->stops, p->tgid);
+    struct known *k = known_of(s->stops, p->serial);
     uint64_t parent = 0, stack = 0;
     char state = 'X';
     uint32_t *tid = NULL;
@@ -218,6 +251,7 @@ static void ask_process(struct source_user *s, struct proc *p)
     for (int i = 0; i < n; i++) {
         struct thread_look l;
 
+        see_children(s, p->tgid, tid[i]);
         if (thread_look("/proc", p->tgid, tid[i], &l) == 0 && l.state == 'R')
             ask(s, p, tid[i], &l, parent == (uint64_t)getpid());
     }
@@ -227,14 +261,14 @@ static void ask_process(struct source_user *s, struct proc *p)
 /* ---- one stop -------------------------------------------------------------------------------- */
 
 /* CPU time that this thread used since it was last read: exact, because it stands. */
-static uint64_t used(struct user_stops *us, uint32_t tid, uint64_t exec_ns)
+static uint64_t used(struct user_stops *us, const struct asked *a, uint64_t exec_ns)
 {
     uint64_t *slot, last;
 
-    (void)map_at(&us->exec, tid, &slot); /* a new thread: since its birth */
+    (void)map_at(&us->exec, exec_key(a->tid, a->start_ticks), &slot); /* new: since its birth */
     last = *slot;
     *slot = exec_ns;
-    return exec_ns >= last ? exec_ns - last : exec_ns; /* less: the number is another thread's */
+    return exec_ns >= last ? exec_ns - last : 0; /* less: it could not be read */
 }
 
 /* It stands: registers were read, now clock and stack, and it goes on. The chain of a thread of
@@ -256,7 +290,7 @@ static struct sa_ev *read_one(struct source_user *s, const struct asked *a, stru
     u->stack.live = false;
     u->tid = a->tid;
     u->t = s->now;
-    u->weight = used(s->stops, a->tid, now.exec_ns);
+    u->weight = used(s->stops, a, now.exec_ns);
     memcpy(u->comm, a->comm, sizeof u->comm);
     s->pause_ns += stood;
     s->stats.pause_ns += stood;
@@ -272,8 +306,7 @@ static bool try_one(struct source_user *s, struct asked *a)
     struct user_sample u = {};
     struct sa_ev *ev;
     int64_t now = mono_now().v;
-    bool is_32 = false;
-    int sig = 0, r = thread_stopped(a->tid, a->own, &u.regs, &is_32, &sig);
+    int sig = 0, r = thread_stopped(a->tid, a->own, &u.regs, &u.is_32, &sig);
 
     if (r == 0) {
         a->not_yet = now;
@@ -340,7 +373,7 @@ void user_stops_end(struct user_stops *p)
 void user_stops_clocks(struct source_user *s)
 {
     for (struct proc *p = proc_next(s->procs, NULL); p; p = proc_next(s->procs, p)) {
-        struct known *k = known_of(s->stops, p->tgid);
+        struct known *k = known_of(s->stops, p->serial);
         uint64_t v = process_clock(p->tgid);
 
         if (v > k->clock_ns)

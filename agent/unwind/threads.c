@@ -76,6 +76,7 @@ int thread_look(const char *proc, uint32_t pid, uint32_t tid, struct thread_look
         return -ESRCH;
     }
     l.state = st.state;
+    l.start_ticks = st.start_ticks;
     n = st.comm.n < sizeof l.comm - 1 ? st.comm.n : sizeof l.comm - 1;
     memcpy(l.comm, st.comm.p, n);
     buf_deinit(&b);

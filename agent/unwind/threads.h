@@ -28,6 +28,7 @@ struct thread_sched {
 struct thread_look {
     char state; /* of /proc/PID/task/TID/stat: R S D T t Z X I */
     char comm[16];
+    uint64_t start_ticks; /* since boot: with its number it names the thread for ever */
     struct thread_sched sched;
 };
 

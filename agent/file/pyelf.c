@@ -17,6 +17,9 @@
 #define MAX_HOT   ((uint64_t)1 << 20)   /* bytes of an eval function that are searched for jumps */
 #define MAX_COLD  16
 #define JUMPS     4 /* fewer into one other function are no proof */
+/* Work that a file may ask for. Debian's python3.11: 2,000 and 6 million. */
+#define MAX_SYMBOLS (1U << 20) /* looked at one by one, in all searches together */
+#define MAX_FDES    (1U << 25) /* looked at for all jumps together */
 
 static int64_t read_binary(void *ctx, void *to, uint64_t n, uint64_t at)
 {
@@ -29,6 +32,7 @@ struct symbols {
     const struct elffile *f;
     const struct elffile_section *sym, *str, *hash;
     uint64_t n;
+    uint32_t left; /* of MAX_SYMBOLS */
 };
 
 static bool symbols_of(const struct elffile *f, const char *name, const char *hash,
@@ -42,7 +46,8 @@ static bool symbols_of(const struct elffile *f, const char *name, const char *ha
                             .sym = s,
                             .str = &f->section[s->link],
                             .hash = hash ? elffile_section(f, hash) : NULL,
-                            .n = s->size / sizeof(Elf64_Sym)};
+                            .n = s->size / sizeof(Elf64_Sym),
+                            .left = MAX_SYMBOLS};
     return true;
 }
 
@@ -98,7 +103,7 @@ static bool find_hashed(const struct symbols *t, const char *name, Elf64_Sym *re
 }
 
 /* One after the other: only of what is a Python already. */
-static bool find_linear(const struct symbols *t, const char *name, Elf64_Sym *ret)
+static bool find_linear(struct symbols *t, const char *name, Elf64_Sym *ret)
 {
     Elf64_Sym *s = xmalloc(BLOCK * sizeof *s);
     bool found = false;
@@ -106,6 +111,9 @@ static bool find_linear(const struct symbols *t, const char *name, Elf64_Sym *re
     for (uint64_t at = 0; at < t->n && !found; at += BLOCK) {
         uint64_t n = t->n - at < BLOCK ? t->n - at : BLOCK;
 
+        if (n > t->left)
+            break;
+        t->left -= (uint32_t)n;
         if (!at_section(t->f, t->sym, at * sizeof *s, s, n * sizeof *s))
             break;
         for (uint64_t i = 0; i < n && !found; i++) {
@@ -123,7 +131,7 @@ struct both {
     bool has_dyn, has_all;
 };
 
-static bool find(const struct both *t, const char *name, Elf64_Sym *ret)
+static bool find(struct both *t, const char *name, Elf64_Sym *ret)
 {
     if (t->has_dyn &&
         (t->dyn.hash ? find_hashed(&t->dyn, name, ret) : find_linear(&t->dyn, name, ret)))
@@ -131,7 +139,7 @@ static bool find(const struct both *t, const char *name, Elf64_Sym *ret)
     return t->has_all && find_linear(&t->all, name, ret);
 }
 
-static uint64_t find_addr(const struct both *t, const char *name)
+static uint64_t find_addr(struct both *t, const char *name)
 {
     Elf64_Sym s;
 
@@ -148,16 +156,17 @@ struct cold {
 struct eh {
     const uint8_t *p;
     uint64_t n, addr;
+    uint32_t left; /* of MAX_FDES */
 };
 
 /* The function that holds an address, by an FDE with pc-relative 4-byte addresses, which is what
  * compilers write on x86-64. */
-static bool fde_of(const struct eh *x, uint64_t to, struct cold *ret)
+static bool fde_of(struct eh *x, uint64_t to, struct cold *ret)
 {
     uint32_t len, cie;
     int32_t rel, n;
 
-    for (uint64_t at = 0; at + 16 <= x->n; at += 4 + (uint64_t)len) {
+    for (uint64_t at = 0; at + 16 <= x->n && x->left; at += 4 + (uint64_t)len, x->left--) {
         memcpy(&len, x->p + at, 4);
         memcpy(&cie, x->p + at + 4, 4);
         if (len == UINT32_MAX)
@@ -198,8 +207,7 @@ static bool jump_at(const uint8_t *code, uint64_t pc, uint64_t *ret)
  * .symtab names. It has an FDE of its own: the one into whose middle most direct jumps of the hot
  * part go; a jump to its start would be a tail call.
  */
-static void count_jumps(const uint8_t *code, const struct pyelf *e, const struct eh *x,
-                        struct cold *best)
+static void count_jumps(const uint8_t *code, const struct pyelf *e, struct eh *x, struct cold *best)
 {
     struct cold c[MAX_COLD];
     unsigned n = 0, k;
@@ -238,7 +246,7 @@ static void find_cold(const struct elffile *f, struct pyelf *e)
     frames = xmalloc(eh->size + 1);
     if (at_section(f, text, e->eval_lo - text->addr, code, n) &&
         at_section(f, eh, 0, frames, eh->size))
-        count_jumps(code, e, &(struct eh){frames, eh->size, eh->addr}, &best);
+        count_jumps(code, e, &(struct eh){frames, eh->size, eh->addr, MAX_FDES}, &best);
     free(code);
     free(frames);
     if (best.jumps < JUMPS)
@@ -249,7 +257,7 @@ static void find_cold(const struct elffile *f, struct pyelf *e)
 
 /* ---- a Python -------------------------------------------------------------------------------- */
 
-static void find_eval(const struct elffile *f, const struct both *t, struct pyelf *e)
+static void find_eval(const struct elffile *f, struct both *t, struct pyelf *e)
 {
     Elf64_Sym s;
 

@@ -89,6 +89,7 @@ static void put_steps(struct figures *f, const struct collector *c)
     put(f, "agent_steps_open", "count", false, s.track.open);
     put(f, "agent_step_names_folded", "count", true, s.track.names_folded);
     put(f, "agent_step_probes", "count", false, s.probes);
+    put(f, "agent_step_probes_refused", "count", false, s.refused);
     for (unsigned i = 0; i < STEPTRACK_N_DROP; i++) {
         put(f, "agent_steps_dropped", "count", true, s.track.dropped[i]);
         f->v[f->n - 1].why = steptrack_drop_name((enum steptrack_drop)i);
@@ -121,7 +122,6 @@ static void put_own(struct figures *f, const struct collector *c)
     put(f, "agent_clock_steps", "count", true, s->clock_steps);
     put(f, "agent_suspends", "count", true, s->suspends);
     put(f, "agent_cpu_mismatches", "count", true, s->cpu_mismatches);
-    put(f, "agent_events_dropped", "count", true, s->events_dropped);
     put(f, "agent_kstack_err", "count", true, s->kstack_err);
     put(f, "agent_fp_used", "count", true, s->fp_used);
     put(f, "agent_fold_full", "count", true, s->table_full);
@@ -333,7 +333,7 @@ static void put_sender(struct figures *f, const struct collector *c)
     put(f, "agent_windows_dropped", "count", true, b.windows_dropped);
     put(f, "agent_window_steps_dropped", "count", true, b.steps_dropped);
     put(f, "agent_metrics_dropped", "count", true, b.metrics_dropped);
-    put(f, "agent_events_dropped", "count", true, b.events_dropped);
+    put(f, "agent_events_dropped", "count", true, c->stats.events_dropped + b.events_dropped);
     put(f, "agent_batch_cpu", "nanoseconds", true, b.busy_ns);
     put(f, "agent_symbols_resolved", "count", true, b.names.resolved);
     put(f, "agent_symbols_unresolved", "count", true, b.names.unresolved);

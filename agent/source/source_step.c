@@ -65,7 +65,7 @@ struct source_step {
     int64_t swept, now;
     struct sa_step_drops drops;
     char news[SOURCE_STEP_NEWS];
-    bool told_foreign, told_full;
+    bool told_foreign, told_full, told_refused;
     /* during a poll */
     struct proc_table *table;
     struct stackagg *fold;
@@ -153,6 +153,15 @@ static void say(struct source_step *s, bool *told, const char *text, const struc
     *told = true;
 }
 
+/* Once: that programs mark steps which nobody hears. */
+static void say_refused(struct source_step *s, const struct err *e, const struct binary *b)
+{
+    char text[72];
+
+    (void)snprintf(text, sizeof text, "why=\"%.64s\"", e->msg);
+    say(s, &s->told_refused, text, b);
+}
+
 static struct probe *probe_of(struct source_step *s, const struct stat *st)
 {
     for (uint32_t i = 0; i < s->n_probe; i++) {
@@ -192,9 +201,12 @@ static void listen_at(struct source_step *s, const struct proc *p, const struct 
     b->tries++;
     at.path = path;
     at.cookie = ++s->last_cookie;
-    if (bpf_step_attach(s->bpf, &at, &b->link, &err) < 0)
-        log_event(b->tries == TRIES ? LOG_WARN : LOG_DEBUG, "steps", LOG_U("pid", p->tgid),
-                  LOG_ERR(&err));
+    if (bpf_step_attach(s->bpf, &at, &b->link, &err) == 0)
+        return;
+    log_event(b->tries == TRIES ? LOG_WARN : LOG_DEBUG, "steps", LOG_U("pid", p->tgid),
+              LOG_ERR(&err));
+    if (b->tries == TRIES || err.code == -EPERM || err.code == -EACCES)
+        say_refused(s, &err, m->bin);
 }
 
 /* Does this content hold the probe? Looked at once, when that is known. */
@@ -424,6 +436,8 @@ void source_step_get_stats(const struct source_step *s, struct source_step_stats
     if (!s)
         return;
     steptrack_get_stats(s->track, &ret->track);
-    for (uint32_t i = 0; i < s->n_probe; i++)
+    for (uint32_t i = 0; i < s->n_probe; i++) {
         ret->probes += s->probe[i].link != NULL;
+        ret->refused += !s->probe[i].link && s->probe[i].tries > 0;
+    }
 }

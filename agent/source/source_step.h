@@ -40,6 +40,7 @@ bool source_step_news(struct source_step *s, char ret[static SOURCE_STEP_NEWS]);
 
 struct source_step_stats {
     struct steptrack_stats track;
-    uint64_t probes; /* files listened at */
+    uint64_t probes;  /* files listened at */
+    uint64_t refused; /* files that hold the probe, and the kernel refused to listen there */
 };
 void source_step_get_stats(const struct source_step *s, struct source_step_stats *ret);

@@ -3,7 +3,7 @@
 """The agent's processes apart (docs/privileges.md): what each may do, as the kernel says it; the
 reader killed, stopped, brought down by a file, and sampling goes on, the loss is counted, the names
 come back; the sender killed, and no batch is lost or doubled; the agent or the starter killed, and
-nothing is left. Needs root and BPF, else 77."""
+nothing is left. STRATA_LONG: the sender stopped for good. Needs root and BPF, else 77."""
 import os
 import random
 import shutil
@@ -243,6 +243,29 @@ class Apart(run.Run):
         if f["agent_batches_spooled"] == 0:
             self.check_books(agent.status(), batches)
         print(f"{len(batches)} batches by {requests} requests, {server.duplicates} came twice")
+
+    @unittest.skipUnless(os.environ.get("STRATA_LONG"), "70 s: STRATA_LONG")
+    def test_sender_hangs(self):
+        """SIGSTOP with a batch under way: sampling goes on, batches wait in the spool, after 70 s
+        another sender sends them, and each is stored once."""
+        server = self.sink(lambda b, n: time.sleep(0.2))
+        agent = self.start(server.url, "batch.interval=1s")
+        self.until("batches", lambda: len(server.batches()) > 2)
+        stopped = descendants(agent.process.pid)["strata-sender"]
+        os.kill(stopped, signal.SIGSTOP)
+        begin, have = time.monotonic(), len(server.batches())
+        self.until("they wait", lambda: self.figures(agent)["agent_batches_spooled"] > 10)
+        samples = self.figures(agent)["agent_samples"]
+        self.until("samples meanwhile", lambda: self.figures(agent)["agent_samples"] > samples)
+        self.until("another one sends", lambda: len(server.batches()) > have + 2)
+        took = time.monotonic() - begin
+        self.assertFalse(alive(stopped))
+        self.until("all are sent", lambda: self.figures(agent)["agent_batches_spooled"] < 3)
+        self.assertEqual(agent.stop(), 0)
+        seqs = [b.seq for b in server.batches()]
+        self.assertEqual(seqs, list(range(1, len(seqs) + 1)))
+        self.assertEqual(agent.status()["figures"]["agent_dropped"], 0)
+        print(f"a sender that hangs: another one sends after {took:.0f} s, {len(seqs)} batches")
 
     def test_nothing_left(self):
         """However the agent ends, the others do."""

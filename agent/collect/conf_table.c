@@ -86,7 +86,7 @@ const struct conf_opt agent_opts[] = {
     {"privileges", "user", CONF_STR, AT(user), PRIVS_USER, 0, 0,
      "whom the agent becomes when it is started as root; root, or empty: stays root. The default "
      "may be missing on this machine, another user may not"},
-    {"privileges", "processes", CONF_STR, AT(processes), "single", 0, 0,
+    {"privileges", "processes", CONF_STR, AT(processes), "apart", 0, 0,
      "apart: processes without any right read strangers' files, and talk to the server; single: all "
      "in one process"},
 };

@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does sampling cost, and whom?
 
-bench_agent.py --stackstat EXE --loop EXE --agent EXE [--smoke] [--rounds N]
+bench_agent.py --stackstat EXE --loop EXE --agent EXE --strata EXE --stratad EXE [--smoke] [--rounds N]
+    [--only beside]
 
-Three questions. How long is one tick in BPF, whole, without the user stack, and as on a kernel without
+Five questions. How long is one tick in BPF, whole, without the user stack, and as on a kernel without
 bpf_loop(); how much slower is a
 pinned loop, 18 calls deep, at 99 and 999 Hz than without ticks (and at 999 Hz with stacks of the
-kernel alone: nearly all of that is the timer's interrupt); what do the agent and its maps use.
+kernel alone: nearly all of that is the timer's interrupt); what do the agent and its maps use; what
+does perf use for the same; when is the first picture there (both in beside_agent.py).
 
 A core of a shared machine changes its speed by half from one second to the next, a hundred times
 the effect that is asked for. So everything is started and warm before the first slice, a slice is
 about 0.1 s of the loop's own CPU time, and the states follow each other slice by slice, in a random
 order (seed fixed): only neighbours are compared, and the median of a round's ratios leaves out those
 between which the speed changed. "Without ticks" is one tick a second, the longest period.
-Prints name,value,unit,n,p50,p99: the mean of the rounds, and their quantiles. 77 without the rights
-for BPF.
+Prints name,value,unit,n,p50,p99: the mean of the rounds, and their quantiles; then the gates, as
+gate NAME,value,limit,result. 77 without the rights for BPF.
 """
 import argparse
 import os
@@ -24,8 +26,10 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+import beside_agent
+from beside_agent import Agent, Busy
 
 SKIP = 77
 PERIOD = {99: 10101010, 999: 1001001}
@@ -146,41 +150,21 @@ def slow_down(o):
             emit(name + "_high95", [statistics.fmean(change) + half], "%")
 
 
-def cpu_s(pid):
-    """CPU seconds of a process, dead threads too"""
-    return time.clock_gettime((~pid << 3) | 2)
-
-
-def rss_kib(pid):
-    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
-        return next(int(l.split()[1]) for l in f if l.startswith("VmRSS:"))
-
-
 def agent_use(o, hz):
-    """The real agent beside two busy loops, its server out of reach: batches stay in its spool."""
-    with tempfile.TemporaryDirectory() as d:
-        agent = subprocess.Popen([o.agent, "--state-dir", d, "-o", "server.url=http://127.0.0.1:9",
-                                  "-o", f"cpu.period_ns={PERIOD[hz]}ns"],
-                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL)
-        busy = [subprocess.Popen([o.loop, str(c), "1000000"], stdin=subprocess.PIPE,
-                                 stdout=subprocess.DEVNULL) for c in o.cpus]
-        for p in busy:
-            p.stdin.write(b"\n")
-            p.stdin.flush()
-        try:
-            time.sleep(o.settle + o.first)  # the first batch reads the kernel's symbols
-            used = []
-            for _ in range(o.seconds):
-                before, wall = cpu_s(agent.pid), time.monotonic()
-                time.sleep(1)
-                used.append(100 * (cpu_s(agent.pid) - before) / (time.monotonic() - wall))
-            emit(f"agent_cpu_{hz}hz", used, "% of one CPU")
-            emit(f"agent_rss_{hz}hz", [rss_kib(agent.pid) / 1024], "MiB")
-        finally:
-            for p in (agent, *busy):
-                p.kill()
-                p.wait()
+    """The real agent, all its processes, beside busy loops."""
+    busy, agent = Busy(o), Agent(o, PERIOD[hz])
+    try:
+        time.sleep(o.settle + o.first)  # the first batch reads the kernel's symbols
+        used = []
+        for _ in range(o.seconds):
+            before, wall = agent.used()[0], time.monotonic()
+            time.sleep(1)
+            used.append(100 * (agent.used()[0] - before) / (time.monotonic() - wall))
+        emit(f"agent_cpu_{hz}hz", used, "% of one CPU")
+        emit(f"agent_memory_{hz}hz", [agent.memory_kib() / 1024], "MiB")
+    finally:
+        agent.stop()
+        busy.stop()
 
 
 def map_memory(o):
@@ -193,11 +177,24 @@ def map_memory(o):
     emit("unwind_tables_built", [tables["built"]], "tables")
 
 
+def gates(o):
+    """One line each; what a smoke run measures is judged by nobody."""
+    found = (("agent_cost_99hz", beside_agent.beside(o, emit), 0.2),
+             ("first_picture", beside_agent.first_picture(o, emit), 3.0))
+    print("gate,value,limit,result")
+    for name, value, limit in found:
+        result = "shown" if o.smoke else "pass" if value <= limit else "fail"
+        print(f"gate {name},{value:.3g},<= {limit:g},{result}", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--stackstat", required=True)
     p.add_argument("--loop", required=True)
     p.add_argument("--agent", required=True)
+    p.add_argument("--strata", required=True)
+    p.add_argument("--stratad", required=True)
+    p.add_argument("--only", choices=["beside"])
     p.add_argument("--smoke", action="store_true")
     p.add_argument("--rounds", type=int, default=16)
     o = p.parse_args()
@@ -206,12 +203,16 @@ def main():
         return SKIP
     o.cpus = sorted(os.sched_getaffinity(0))
     o.turns, o.slices, o.settle, o.first, o.seconds = 100, 60, 4, 10, 20
+    o.beside, o.pictures = 3, 5
     if o.smoke:
         o.rounds, o.turns, o.slices, o.settle, o.first, o.seconds = 1, 20, 2, 1, 0, 2
-    slow_down(o)
-    for hz in (99, 999):
-        agent_use(o, hz)
-    map_memory(o)
+        o.beside, o.pictures = 1, 1
+    if not o.only:
+        slow_down(o)
+        for hz in (99, 999):
+            agent_use(o, hz)
+        map_memory(o)
+    gates(o)
     return 0
 
 

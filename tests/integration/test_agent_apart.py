@@ -3,7 +3,7 @@
 """The agent's processes apart (docs/privileges.md): what each may do, as the kernel says it; the
 reader killed, stopped, brought down by a file, and sampling goes on, the loss is counted, the names
 come back; the sender killed, and no batch is lost or doubled; the agent or the starter killed, and
-nothing is left. STRATA_LONG: the sender stopped for good. Needs root and BPF, else 77."""
+nothing is left. STRATA_LONG: 100 kills of each; the sender stopped for good. Needs root and BPF, else 77."""
 import os
 import random
 import shutil
@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_agent_run as run
 from test_agent_privs import TABLE, status_of
 
+LONG = os.environ.get("STRATA_LONG") == "1"
 WAIT = 120  # s: until what must come has come, however busy the machine is
 NOTE = struct.pack("<III", 4, 20, 3) + b"GNU\0"
 NAMES = ("strata-starter", "strata-reader", "strata-sender")
@@ -168,19 +169,21 @@ class Apart(run.Run):
         """In the midst of all: what was sampled is there, and names of new programs come."""
         server = self.sink()
         agent = self.start(server.url)
-        for n in range(3):
+        kills = 100 if LONG else 3
+        for n in range(kills):
             path, _ = self.stranger()
             service = self.burn(path)
             os.kill(descendants(agent.process.pid)["strata-reader"], signal.SIGKILL)
             self.until(f"names after kill {n + 1}", lambda s=service: self.named(server, s))
+            self.closing.pop()()  # the burner
         # figures are as old as the last status
-        self.until("three deaths", lambda: self.figures(agent)["agent_reader_died"] >= 3)
+        self.until("all deaths", lambda: self.figures(agent)["agent_reader_died"] >= kills)
         f = self.figures(agent)
-        self.assertGreaterEqual(f["agent_reader_starts"], 3)
+        self.assertGreaterEqual(f["agent_reader_starts"], kills)
         batches = self.check_whole(agent, server)
         told = [t for b in batches for k, t in b.events if k == "state" and "source=reader" in t]
         self.assertTrue(told and "state=restarted" in told[0], told)
-        print(f"3 kills: {f['agent_reader_starts']} starts, {f['agent_reader_failed']} questions "
+        print(f"{kills} kills: {f['agent_reader_starts']} starts, {f['agent_reader_failed']} questions "
               f"failed, {f['agent_reader_absent']} without a reader; told {told[0]}")
 
     def test_reader_hangs(self):
@@ -222,7 +225,7 @@ class Apart(run.Run):
         server = self.sink(lambda b, n: time.sleep(0.2))
         agent = self.start(server.url, "batch.interval=1s")
         rng = random.Random(20261130)
-        for _ in range(4):
+        for _ in range(100 if LONG else 4):
             have = len(server.batches())
             time.sleep(rng.random())
             pid = descendants(agent.process.pid).get("strata-sender")
@@ -244,7 +247,7 @@ class Apart(run.Run):
             self.check_books(agent.status(), batches)
         print(f"{len(batches)} batches by {requests} requests, {server.duplicates} came twice")
 
-    @unittest.skipUnless(os.environ.get("STRATA_LONG"), "70 s: STRATA_LONG")
+    @unittest.skipUnless(LONG, "70 s: STRATA_LONG")
     def test_sender_hangs(self):
         """SIGSTOP with a batch under way: sampling goes on, batches wait in the spool, after 70 s
         another sender sends them, and each is stored once."""

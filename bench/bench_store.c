@@ -220,7 +220,7 @@ static void load(struct bench *b, const struct options *o)
 /* The hour as it lies there minute by minute: its bytes, its answers, their time. */
 static void live_hour(struct bench *b, const struct options *o)
 {
-    struct acc a = {};
+    struct acc a = {.in_turn = true};
 
     print_bytes(b, "live");
     print_parts(b, "live");
@@ -250,7 +250,7 @@ static void run(const struct options *o)
 {
     struct bench b;
     struct lean *l;
-    struct acc a = {};
+    struct acc a = {.in_turn = true};
     char line[64];
     bool compact;
 

@@ -104,7 +104,7 @@ enum question {
 
 extern const char *const question_name[QUESTIONS];
 
-/* Sums by node of each trie that a scan met. */
+/* Sums by node of each trie that a scan met; asked with once, unless in_turn. */
 struct acc_trie {
     struct store_trie_id id;
     uint32_t n;
@@ -116,6 +116,7 @@ struct acc {
     uint32_t n, room, last;
     struct acc_trie *trie;
     struct map index;
+    bool in_turn; /* only the trie that came last is kept: whoever measures is done with it then */
     int64_t *series; /* Q_SERIES: [host * buckets + bucket] */
     uint64_t observations;
 };

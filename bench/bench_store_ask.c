@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,14 +119,51 @@ static bool same(struct store_trie_id a, struct store_trie_id b)
     return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
 }
 
+static uint32_t nodes_of(struct scan *s, struct store_trie_id id)
+{
+    struct store_trie trie = {};
+    struct err err = {};
+
+    if (store_trie(s->view, id, &trie, &err) < 0)
+        bench_die("trie", &err);
+    return trie.n;
+}
+
+/* One pair of arrays for each trie in turn: no trie comes again after another. */
+static struct acc_trie *acc_in_turn(struct scan *s, struct store_trie_id id)
+{
+    struct acc *a = s->a;
+    struct acc_trie *t = a->trie;
+
+    if (a->n && same(t->id, id))
+        return t;
+    if (!t)
+        t = a->trie = data_alloc(1, sizeof *t);
+    t->id = id;
+    t->n = nodes_of(s, id);
+    a->n = 1;
+    if (t->n > a->room) {
+        free(t->sum);
+        free(t->count);
+        a->room = t->n;
+        t->sum = data_alloc(a->room, sizeof *t->sum);
+        t->count = data_alloc(a->room, sizeof *t->count);
+        return t;
+    }
+    memset(t->sum, 0, t->n * sizeof *t->sum);
+    memset(t->count, 0, t->n * sizeof *t->count);
+    return t;
+}
+
 static struct acc_trie *acc_at(struct scan *s, struct store_trie_id id)
 {
     struct acc *a = s->a;
     struct acc_trie *t = a->n ? &a->trie[a->last] : NULL;
     uint64_t *slot, key = hash_mix((uint64_t)id.epoch << 48 ^ (uint64_t)id.sub << 32 ^ id.svc);
-    struct store_trie trie = {};
-    struct err err = {};
+    uint32_t n;
 
+    if (a->in_turn)
+        return acc_in_turn(s, id);
     if (t && same(t->id, id))
         return t;
     for (;; key++) {
@@ -143,10 +181,9 @@ static struct acc_trie *acc_at(struct scan *s, struct store_trie_id id)
         if (!a->trie)
             data_die("out of memory");
     }
-    if (store_trie(s->view, id, &trie, &err) < 0)
-        bench_die("trie", &err);
+    n = nodes_of(s, id);
     t = &a->trie[a->n];
-    *t = (struct acc_trie){id, trie.n, data_alloc(trie.n, 8), data_alloc(trie.n, 8)};
+    *t = (struct acc_trie){id, n, data_alloc(n, 8), data_alloc(n, 8)};
     a->last = a->n++;
     *slot = a->n;
     return t;
@@ -182,13 +219,12 @@ static bool on_bucket(void *ctx, uint32_t worker, const struct store_share *s)
 
 static void scan_reset(struct acc *a, bool series)
 {
-    for (uint32_t i = 0; i < a->n; i++) {
-        memset(a->trie[i].sum, 0, a->trie[i].n * sizeof *a->trie[i].sum);
-        memset(a->trie[i].count, 0, a->trie[i].n * sizeof *a->trie[i].count);
-    }
+    assert(a->in_turn || a->n == 0); /* who keeps sums asks once */
+    if (a->n)
+        a->trie->id.svc = UINT32_MAX; /* none: the next one starts from 0 */
     if (series && !a->series)
         a->series = data_alloc((DATA_SERIES + 1) * BUCKETS, sizeof *a->series);
-    if (a->series)
+    if (series)
         memset(a->series, 0, (DATA_SERIES + 1) * BUCKETS * sizeof *a->series);
     a->observations = 0;
 }

@@ -139,7 +139,7 @@ static uint64_t columns(struct block_coder *c, const struct part_of *p, uint32_t
             uint32_t from, to;
 
             if (slice_range(c, b, i, lo, hi, &from, &to, NULL) < 0 ||
-                slice_count(c, b, i, s.n, from, to, count, NULL) < 0)
+                slice_count(c, b, i, s.n, from, to, NULL, count, NULL) < 0)
                 abort();
             rows += to - from;
         }

@@ -203,12 +203,24 @@ static inline int64_t slice_last_ms(const struct block *b, const struct block_sl
 [[nodiscard]] int slice_range(struct block_coder *c, const struct block *b, uint32_t k, int64_t lo,
                               int64_t hi, uint32_t *ret_from, uint32_t *ret_to, struct err *err);
 
+/* edge[i]: the first row at or after first_ns + i x step_ns, n of them. */
+[[nodiscard]] int slice_edges(struct block_coder *c, const struct block *b, uint32_t k,
+                              int64_t first_ns, int64_t step_ns, uint32_t n, uint32_t *edge,
+                              struct err *err);
+
 /*
  * Add rows [from, to) of slice k to count[rank]; count has room for n + RANK_SLACK, n that of the
  * summary. The caller checks once at the end that count[n] and beyond are still 0: else damage.
+ *   takes  by key of the slice: 1 its rows count, 0 they do not. NULL: all do
  */
 [[nodiscard]] int slice_count(struct block_coder *c, const struct block *b, uint32_t k, uint32_t n,
-                              uint32_t from, uint32_t to, uint32_t *count, struct err *err);
+                              uint32_t from, uint32_t to, const uint8_t *takes, uint32_t *count,
+                              struct err *err);
+
+/* Rows by key of the slice in each stretch [edge[e], edge[e + 1]): count[e * keys + key]. */
+[[nodiscard]] int slice_count_keys(struct block_coder *c, const struct block *b, uint32_t k,
+                                   uint32_t n_edge, const uint32_t *edge, uint32_t *count,
+                                   struct err *err);
 
 enum slice_want {
     SLICE_KEY = 1,
@@ -236,6 +248,11 @@ struct slice_rows {
     const uint32_t *cpu, *attr, *held; /* NULL too: all 0 */
     const float *var;                  /* NULL too: unknown in all */
 };
+
+/* The keys of a slice alone: n, n_key, key_series, key_thread. They last until the next slice_keys
+ * or slice_read. */
+[[nodiscard]] int slice_keys(struct block_coder *c, const struct block *b, uint32_t k,
+                             struct slice_rows *ret, struct err *err);
 
 /* s: the block's summary. What is returned lasts until the next slice_read of the coder. */
 [[nodiscard]] int slice_read(struct block_coder *c, const struct block *b, const struct summary *s,

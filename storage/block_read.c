@@ -142,15 +142,88 @@ static const uint8_t *cell_of(struct block_coder *c, const struct block *b, uint
     return copy;
 }
 
-/* Both planes of a rank coding; m: length of the second. */
+/* Both planes of a rank coding, in scratch `at` and the next. */
 static bool planes_of(struct block_coder *c, const struct block *b, uint32_t k, uint32_t id,
-                      uint32_t d, const uint8_t **ret_one, const uint8_t **ret_two)
+                      uint32_t d, uint32_t at, const uint8_t **ret_one, const uint8_t **ret_two)
 {
     uint32_t n = b->slice[k].n, m = raw_size(&b->slice[k], id + 1);
 
-    *ret_one = cell_of(c, b, k, id, n, 0);
-    *ret_two = cell_of(c, b, k, id + 1, m, 1);
+    *ret_one = cell_of(c, b, k, id, n, at);
+    *ret_two = cell_of(c, b, k, id + 1, m, at + 1);
     return *ret_one && *ret_two && rank_followed(*ret_one, n, d) == m;
+}
+
+static bool below(const uint32_t *v, uint32_t n, uint32_t bound)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        most = v[i] > most ? v[i] : most;
+    return most < bound;
+}
+
+static bool bytes_below(const uint8_t *v, uint32_t n, uint32_t bound)
+{
+    uint8_t most = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        most = v[i] > most ? v[i] : most;
+    return most < bound;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+static bool read_key_table(struct block_coder *c, const struct block *b, uint32_t k,
+                           struct slice_rows *ret)
+{
+    const struct block_slice *s = &b->slice[k];
+    uint32_t size = raw_size(s, COL_KEYS);
+    uint32_t *series = CODER_ARRAY(c, ARRAY_KEY_SERIES, uint32_t, s->keys);
+    uint32_t *thread = CODER_ARRAY(c, ARRAY_KEY_THREAD, uint32_t, s->keys);
+    const uint8_t *p = cell_of(c, b, k, COL_KEYS, size, 0);
+    struct cell_in in = cell_in(p, p ? size : 0);
+    uint64_t at[2] = {};
+
+    if (!series || !thread || !p)
+        return false;
+    for (uint32_t i = 0; i < s->keys; i++) {
+        at[0] += (uint64_t)cell_unzigzag(cell_get_varint(&in));
+        at[1] += (uint64_t)cell_unzigzag(cell_get_varint(&in));
+        in.bad |= at[0] > UINT32_MAX || at[1] > UINT32_MAX;
+        series[i] = (uint32_t)at[0];
+        thread[i] = (uint32_t)at[1];
+    }
+    ret->n_key = s->keys;
+    ret->key_series = series;
+    ret->key_thread = thread;
+    return cell_at_end(&in);
+}
+
+int slice_keys(struct block_coder *c, const struct block *b, uint32_t k, struct slice_rows *ret,
+               struct err *err)
+{
+    c->cell.no_memory = false;
+    *ret = (struct slice_rows){.n = b->slice[k].n};
+    return read_key_table(c, b, k, ret) ? 0 : coder_damage(c, err, "keys");
+}
+
+/* Key of each row: *ret_wide where there are more than 256, else *ret. */
+static bool read_key_index(struct block_coder *c, const struct block *b, uint32_t k,
+                           const uint8_t **ret, uint32_t **ret_wide)
+{
+    const struct block_slice *s = &b->slice[k];
+    const uint8_t *two;
+
+    *ret_wide = NULL;
+    if (!planes_of(c, b, k, COL_KEY, s->keys, 2, ret, &two))
+        return false;
+    if (s->keys <= 256)
+        return bytes_below(*ret, s->n, s->keys);
+    *ret_wide = CODER_ARRAY(c, ARRAY_KEY, uint32_t, s->n);
+    if (!*ret_wide)
+        return false;
+    rank_join(*ret, two, s->n, s->keys, *ret_wide);
+    return below(*ret_wide, s->n, s->keys);
 }
 
 /* ---- a cut of the time ---------------------------------------------------------------------- */
@@ -168,7 +241,7 @@ static bool open_times(struct block_coder *c, const struct block *b, uint32_t k,
     uint32_t size = raw_size(s, COL_TIME_ESCAPE);
     const uint8_t *p = cell_of(c, b, k, COL_TIME_ESCAPE, size, 2);
 
-    if (!p || !planes_of(c, b, k, COL_TIME, s->gap + 1, &ret->one, &ret->two))
+    if (!p || !planes_of(c, b, k, COL_TIME, s->gap + 1, 0, &ret->one, &ret->two))
         return false;
     rank_table(&ret->t, s->gap + 1);
     ret->escape = cell_in(p, size);
@@ -230,74 +303,146 @@ int slice_range(struct block_coder *c, const struct block *b, uint32_t k, int64_
     return 0;
 }
 
-/* ---- counting ------------------------------------------------------------------------------ */
-
-int slice_count(struct block_coder *c, const struct block *b, uint32_t k, uint32_t n, uint32_t from,
-                uint32_t to, uint32_t *count, struct err *err)
+int slice_edges(struct block_coder *c, const struct block *b, uint32_t k, int64_t first_ns,
+                int64_t step_ns, uint32_t n, uint32_t *edge, struct err *err)
 {
-    const uint8_t *one, *two;
-    struct rank_table t;
-    uint32_t j;
+    const struct block_slice *s = &b->slice[k];
+    const int64_t unit = b->quantum * NS_PER_MS;
+    int64_t after = first_ns - slice_first_ms(b, s) * NS_PER_MS;
+    uint32_t row = 0, j = 0;
+    uint64_t at = 0;
+    struct times t;
 
     c->cell.no_memory = false;
-    if (n > RANK_MAX || !planes_of(c, b, k, COL_STACK, n, &one, &two))
-        return coder_damage(c, err, "stack");
-    if (n <= 256) {
+    if (!open_times(c, b, k, &t))
+        return coder_damage(c, err, "time");
+    for (uint32_t i = 0; i < n; i++, after += step_ns) {
+        uint64_t bound = after > 0 ? (uint64_t)((after + unit - 1) / unit) : 0;
+
+        row = times_until(&t, row, s->n, bound, &at, &j);
+        edge[i] = row;
+    }
+    return 0;
+}
+
+/* ---- counting ------------------------------------------------------------------------------ */
+
+/* Whether each row's key is taken: takes[key[i]], two tables that the loop over rows can look up.
+ */
+struct choice {
+    const uint8_t *key, *takes;
+};
+
+static bool read_choice(struct block_coder *c, const struct block *b, uint32_t k,
+                        const uint8_t *takes, struct choice *ret)
+{
+    static const uint8_t same[256] = {0, 1};
+    uint32_t n = b->slice[k].n, *wide;
+    uint8_t *chosen;
+
+    ret->takes = takes;
+    if (!read_key_index(c, b, k, &ret->key, &wide))
+        return false;
+    if (!wide)
+        return true;
+    chosen = CODER_ARRAY(c, ARRAY_CHOICE, uint8_t, n);
+    for (uint32_t i = 0; chosen && i < n; i++)
+        chosen[i] = takes[wide[i]];
+    *ret = (struct choice){chosen, same};
+    return chosen != NULL;
+}
+
+static void count_bytes(const uint8_t *one, const struct choice *by, uint32_t from, uint32_t to,
+                        uint32_t *count)
+{
+    if (by)
+        for (uint32_t i = from; i < to; i++)
+            count[one[i]] += by->takes[by->key[i]];
+    else
         for (uint32_t i = from; i < to; i++)
             count[one[i]]++;
-        return 0;
-    }
-    rank_table(&t, n);
-    j = rank_followed(one, from, n);
-    for (uint32_t i = from; i < to; i++) {
-        uint32_t mask = t.mask[one[i]]; /* no branch: which bytes are followed is noise */
+}
 
-        count[t.base[one[i]] + (two[j] & mask)]++;
-        j += mask & 1;
+/* j: place of row `from` in plane two. No branch: which bytes are followed is noise. */
+static void count_ranks(const uint8_t *one, const uint8_t *two, uint32_t d, uint32_t j,
+                        const struct choice *by, uint32_t from, uint32_t to, uint32_t *count)
+{
+    struct rank_table t;
+
+    rank_table(&t, d);
+    if (by)
+        for (uint32_t i = from; i < to; i++) {
+            uint32_t mask = t.mask[one[i]];
+
+            count[t.base[one[i]] + (two[j] & mask)] += by->takes[by->key[i]];
+            j += mask & 1;
+        }
+    else
+        for (uint32_t i = from; i < to; i++) {
+            uint32_t mask = t.mask[one[i]];
+
+            count[t.base[one[i]] + (two[j] & mask)]++;
+            j += mask & 1;
+        }
+}
+
+int slice_count(struct block_coder *c, const struct block *b, uint32_t k, uint32_t n, uint32_t from,
+                uint32_t to, const uint8_t *takes, uint32_t *count, struct err *err)
+{
+    const uint8_t *one, *two;
+    struct choice by;
+
+    c->cell.no_memory = false;
+    if (n > RANK_MAX || !planes_of(c, b, k, COL_STACK, n, 0, &one, &two))
+        return coder_damage(c, err, "stack");
+    if (takes && !read_choice(c, b, k, takes, &by))
+        return coder_damage(c, err, "keys");
+    if (n <= 256)
+        count_bytes(one, takes ? &by : NULL, from, to, count);
+    else
+        count_ranks(one, two, n, rank_followed(one, from, n), takes ? &by : NULL, from, to, count);
+    return 0;
+}
+
+int slice_count_keys(struct block_coder *c, const struct block *b, uint32_t k, uint32_t n_edge,
+                     const uint32_t *edge, uint32_t *count, struct err *err)
+{
+    const uint8_t *key;
+    uint32_t *wide;
+
+    c->cell.no_memory = false;
+    if (!read_key_index(c, b, k, &key, &wide))
+        return coder_damage(c, err, "keys");
+    for (uint32_t e = 0; e + 1 < n_edge; e++, count += b->slice[k].keys) {
+        memset(count, 0, b->slice[k].keys * sizeof *count);
+        if (wide)
+            for (uint32_t i = edge[e]; i < edge[e + 1]; i++)
+                count[wide[i]]++;
+        else
+            for (uint32_t i = edge[e]; i < edge[e + 1]; i++)
+                count[key[i]]++;
     }
     return 0;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static bool below(const uint32_t *v, uint32_t n, uint32_t bound)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        most = v[i] > most ? v[i] : most;
-    return most < bound;
-}
-
 static bool read_keys(struct block_coder *c, const struct block *b, uint32_t k,
                       struct slice_rows *ret)
 {
     const struct block_slice *s = &b->slice[k];
-    uint32_t size = raw_size(s, COL_KEYS);
-    uint32_t *key = CODER_ARRAY(c, ARRAY_KEY, uint32_t, s->n);
-    uint32_t *series = CODER_ARRAY(c, ARRAY_KEY_SERIES, uint32_t, s->keys);
-    uint32_t *thread = CODER_ARRAY(c, ARRAY_KEY_THREAD, uint32_t, s->keys);
-    const uint8_t *p = cell_of(c, b, k, COL_KEYS, size, 0), *one, *two;
-    struct cell_in in = cell_in(p, p ? size : 0);
-    uint64_t at[2] = {};
+    const uint8_t *one;
+    uint32_t *key;
 
-    if (!key || !series || !thread || !p)
+    if (!read_key_table(c, b, k, ret) || !read_key_index(c, b, k, &one, &key))
         return false;
-    for (uint32_t i = 0; i < s->keys; i++) {
-        at[0] += (uint64_t)cell_unzigzag(cell_get_varint(&in));
-        at[1] += (uint64_t)cell_unzigzag(cell_get_varint(&in));
-        in.bad |= at[0] > UINT32_MAX || at[1] > UINT32_MAX;
-        series[i] = (uint32_t)at[0];
-        thread[i] = (uint32_t)at[1];
+    if (!key) {
+        key = CODER_ARRAY(c, ARRAY_KEY, uint32_t, s->n);
+        for (uint32_t i = 0; key && i < s->n; i++)
+            key[i] = one[i];
     }
-    if (!cell_at_end(&in) || !planes_of(c, b, k, COL_KEY, s->keys, &one, &two))
-        return false;
-    rank_join(one, two, s->n, s->keys, key);
-    ret->n_key = s->keys;
     ret->key = key;
-    ret->key_series = series;
-    ret->key_thread = thread;
-    return below(key, s->n, s->keys);
+    return key != NULL;
 }
 
 static bool read_times(struct block_coder *c, const struct block *b, uint32_t k,
@@ -330,7 +475,7 @@ static bool read_ranks(struct block_coder *c, const struct block *b, uint32_t k,
     uint32_t *v = CODER_ARRAY(c, ARRAY_RANK, uint32_t, s->n);
     const uint8_t *one, *two;
 
-    if (!v || n > RANK_MAX || !planes_of(c, b, k, COL_STACK, n, &one, &two))
+    if (!v || n > RANK_MAX || !planes_of(c, b, k, COL_STACK, n, 0, &one, &two))
         return false;
     rank_join(one, two, s->n, n, v);
     ret->rank = v;

@@ -31,6 +31,7 @@ enum coder_array {
     ARRAY_KEY,
     ARRAY_KEY_SERIES,
     ARRAY_KEY_THREAD,
+    ARRAY_CHOICE,
     ARRAY_TIME,
     ARRAY_RANK,
     ARRAY_COUNT,

@@ -29,7 +29,7 @@ struct scan_cache {
 
 struct scan_cache *scan_cache_new(uint64_t max)
 {
-    struct scan_cache *c = mem_fail_now() ? NULL : calloc(1, sizeof *c);
+    struct scan_cache *c = max == 0 || mem_fail_now() ? NULL : calloc(1, sizeof *c);
 
     if (!c)
         return NULL;

@@ -14,7 +14,7 @@ struct scan_cached {
     bool count_unknown;
 };
 
-struct scan_cache *scan_cache_new(uint64_t max);          /* bytes. NULL: memory is short */
+struct scan_cache *scan_cache_new(uint64_t max);          /* bytes. NULL: 0, or memory is short */
 struct scan_cache *scan_cache_free(struct scan_cache *c); /* nobody holds an entry */
 
 /* An entry, held until scan_cache_put(); NULL: there is none. */

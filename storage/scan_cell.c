@@ -431,11 +431,21 @@ static bool take_all(struct scan_worker *w, const struct scan_cell *c, struct co
     return v != NULL;
 }
 
+static int hand_out(struct scan_worker *w, struct store_share *sh, const struct columns *o)
+{
+    sh->trie = w->trie;
+    sh->n = o->n;
+    sh->node = o->node;
+    sh->count = o->count;
+    sh->sum = (struct weights){.type = w->sc->type, .n = o->n, .v = o->sum, .wide = o->wide};
+    sh->var = o->var;
+    return w->sc->sink->share(w->sc->sink->ctx, w->no, sh) ? 0 : cancelled(&w->err);
+}
+
 static int emit(struct scan_worker *w, struct scan_cell *c)
 {
     struct columns o = {.n = count_used(c)};
-    struct store_share sh = {.trie = w->trie,
-                             .side = c->side,
+    struct store_share sh = {.side = c->side,
                              .group = c->group,
                              .bucket = c->bucket,
                              .count_unknown = c->count_unknown,
@@ -445,12 +455,7 @@ static int emit(struct scan_worker *w, struct scan_cell *c)
         return 0;
     if (!columns_new(w, c, &o) || !take_all(w, c, &o))
         return short_of(w);
-    sh.n = o.n;
-    sh.node = o.node;
-    sh.count = o.count;
-    sh.sum = (struct weights){.type = w->sc->type, .n = o.n, .v = o.sum, .wide = o.wide};
-    sh.var = o.var;
-    return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
+    return hand_out(w, &sh, &o);
 }
 
 int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s, uint32_t group,
@@ -475,6 +480,27 @@ int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s, uint3
         sum[i] = (int64_t)summary_sum(s, i);
     }
     return w->sc->sink->share(w->sc->sink->ctx, w->no, &sh) ? 0 : cancelled(&w->err);
+}
+
+int scan_cell_emit_counts(struct scan_worker *w, const struct summary *s, const uint32_t *count,
+                          int64_t v, uint32_t group, uint32_t bucket)
+{
+    struct columns o = {.node = room(w, SCAN_OUT_NODE, s->n, sizeof *o.node),
+                        .count = room(w, SCAN_OUT_COUNT, s->n, sizeof *o.count),
+                        .sum = room(w, SCAN_OUT_SUM, s->n, sizeof *o.sum)};
+
+    if (!o.node || !o.count || !o.sum)
+        return short_of(w);
+    for (uint32_t i = 0; i < s->n; i++) { /* one that is 0 is written over */
+        o.node[o.n] = s->node[i];
+        o.count[o.n] = count[i];
+        o.sum[o.n] = v * (int64_t)count[i];
+        o.n += count[i] != 0;
+    }
+    return o.n == 0
+               ? 0
+               : hand_out(w, &(struct store_share){.group = group, .bucket = bucket, .den_ms = 1},
+                          &o);
 }
 
 int scan_cell_emit(struct scan_worker *w)

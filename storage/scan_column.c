@@ -2,8 +2,9 @@
 /*
  * Rows of one block. Slices outside the range are skipped, times are decoded in those at its edge
  * only, keys only where not all series are asked for. Two ways:
- *   counting  all rows of a slice's stretch go to one cell and each weighs V: ranks are counted in
- *             an array of the block, which is added by node at the end
+ *   counting  each row weighs V. All rows to one cell: ranks are counted in an array of the block,
+ *             which is added by node at the end. Stacks not asked for: keys are counted in each
+ *             stretch of a slice that lies in one bucket
  *   by row    what a row belongs to is decided once per key, and per bucket
  */
 #include <errno.h>
@@ -25,7 +26,6 @@ struct columns {
     struct attr_bits bit;
     uint32_t want; /* enum slice_want */
     bool level, keyed, by_cpu, vars;
-    bool by_series; /* keys are read to see the series alone */
     uint32_t from[BLOCK_SLICES], to[BLOCK_SLICES];
     uint64_t rows;
 };
@@ -43,7 +43,6 @@ static void plan(struct columns *p)
         p->by_cpu |= sc->by[k].attr == ATTR_CPU;
     p->keyed = p->x->pick != SCAN_ALL || !p->x->one_group || p->bit.thread || p->side->n_window ||
                p->level;
-    p->by_series = p->keyed && p->x->one_group && !p->bit.thread && !p->side->n_window && !p->level;
     p->want = SLICE_COUNT;
     if (p->keyed)
         p->want |= SLICE_KEY;
@@ -89,10 +88,33 @@ static unit_i128 value_of(const struct columns *p, const struct slice_rows *r, u
 
 /* ---- counting ------------------------------------------------------------------------------ */
 
+/* Each row weighs V, and what becomes of it depends on its key and bucket alone. */
 static bool can_count(const struct columns *p)
 {
-    return (!p->keyed || p->by_series) && !p->by_cpu && !p->bit.cpu && p->x->one_bucket &&
-           !p->vars && p->b->mode <= BLOCK_PER_COUNT && !block_has_counts(p->b);
+    return !p->level && !p->by_cpu && !p->bit.cpu && !p->side->n_window && !p->vars &&
+           p->b->mode <= BLOCK_PER_COUNT && !block_has_counts(p->b);
+}
+
+/* By rank: all rows to one cell. */
+static bool can_count_ranks(const struct columns *p)
+{
+    return p->x->one_group && p->x->one_bucket &&
+           (p->w->sc->q->want == STORE_TOTALS || p->rows >= p->sum.n / COUNT_RATIO);
+}
+
+/* By key: stacks are not asked for; a cell is looked up for each key of each bucket. */
+static bool can_count_keys(const struct columns *p)
+{
+    const struct scan *sc = p->w->sc;
+    uint64_t stretches = p->b->n_slice, keys = 1;
+
+    if (sc->q->want != STORE_TOTALS || p->w->nodes)
+        return false;
+    if (sc->q->bucket_ns)
+        stretches += (uint64_t)(p->x->hi - p->x->lo) * NS_PER_MS / (uint64_t)sc->q->bucket_ns + 1;
+    for (uint32_t k = 0; p->keyed && k < p->b->n_slice; k++)
+        keys = p->b->slice[k].keys > keys ? p->b->slice[k].keys : keys;
+    return stretches * keys <= p->b->n;
 }
 
 static int add_one(struct scan_worker *w, struct scan_cell *c, uint32_t node, uint64_t count,
@@ -131,65 +153,150 @@ static int add_counts(struct columns *p, struct scan_cell *c, const uint32_t *co
     return 0;
 }
 
-/* Rows of slice k whose series is asked for, by rank, or all of them at rank 0. */
-static int count_selected(struct columns *p, uint32_t k, bool one, uint32_t *count)
+/* Which keys of slice k are asked for; *ret: how many. */
+static int choose_keys(struct columns *p, uint32_t k, struct slice_rows *keys, uint32_t *ret)
 {
     struct scan_worker *w = p->w;
     uint8_t *takes = w->reader->takes;
-    struct slice_rows r;
+    uint32_t n = 0;
 
-    TRY(slice_read(w->reader->rows->coder, p->b, &p->sum, k, SLICE_KEY | (one ? 0 : SLICE_RANK), &r,
-                   &w->err));
-    for (uint32_t i = 0; i < r.n_key; i++)
-        takes[i] = bit_get(p->side->sel.series, r.key_series[i]);
-    if (one) {
-        uint32_t n = 0;
-
-        for (uint32_t i = p->from[k]; i < p->to[k]; i++)
-            n += takes[r.key[i]];
-        count[0] += n;
-        return 0;
+    TRY(slice_keys(w->reader->rows->coder, p->b, k, keys, &w->err));
+    for (uint32_t i = 0; i < keys->n_key; i++) {
+        takes[i] = bit_get(p->side->sel.series, keys->key_series[i]) &&
+                   bit_get(p->bit.thread, keys->key_thread[i]);
+        n += takes[i];
     }
-    for (uint32_t i = p->from[k]; i < p->to[k]; i++)
-        count[r.rank[i]] += takes[r.key[i]];
+    *ret = n;
     return 0;
 }
 
-static int count_slices(struct columns *p, bool one, uint32_t *count)
+static int emit_counts(struct columns *p, const uint32_t *count)
+{
+    const struct scan_block *x = p->x;
+    const struct scan_row row = {.series = x->b->m.smin};
+    uint32_t group;
+
+    TRY(scan_group_of(p->w, &row, &group));
+    return scan_cell_emit_counts(p->w, &p->sum, count, p->b->v, group,
+                                 scan_bucket(p->w->sc, p->side, x->lo));
+}
+
+/* Rows of slice k by rank. */
+static int count_slice(struct columns *p, uint32_t k, uint32_t *count)
 {
     struct scan_worker *w = p->w;
+    const uint8_t *takes = NULL;
+    struct slice_rows keys;
+
+    if (p->keyed) {
+        uint32_t n;
+
+        TRY(choose_keys(p, k, &keys, &n));
+        if (n == 0)
+            return 0;
+        takes = n < keys.n_key ? w->reader->takes : NULL;
+    }
+    return slice_count(w->reader->rows->coder, p->b, k, p->sum.n, p->from[k], p->to[k], takes,
+                       count, &w->err);
+}
+
+static int count_slices(struct columns *p, uint32_t *count)
+{
     const uint32_t n = p->sum.n;
     uint32_t beyond = 0;
 
     memset(count, 0, (n + (size_t)RANK_SLACK) * sizeof *count);
-    for (uint32_t k = 0; k < p->b->n_slice; k++) {
-        if (p->from[k] >= p->to[k])
-            continue;
-        if (p->keyed)
-            TRY(count_selected(p, k, one, count));
-        else
-            TRY(slice_count(w->reader->rows->coder, p->b, k, n, p->from[k], p->to[k], count,
-                            &w->err));
-    }
+    for (uint32_t k = 0; k < p->b->n_slice; k++)
+        if (p->from[k] < p->to[k])
+            TRY(count_slice(p, k, count));
     for (uint32_t i = 0; i < RANK_SLACK; i++)
         beyond |= count[n + i];
-    return beyond ? err_set(&w->err, -EBADMSG, "block damaged: stack") : 0;
+    return beyond ? err_set(&p->w->err, -EBADMSG, "block damaged: stack") : 0;
 }
 
-static int count_rows(struct columns *p)
+static int count_ranks(struct columns *p)
 {
     struct scan_worker *w = p->w;
-    bool one = w->sc->q->want == STORE_TOTALS && !w->nodes;
     uint32_t *count = w->reader->count;
-    struct scan_cell *c = scan_block_cell(w, p->x);
+    struct scan_cell *c;
 
+    TRY(count_slices(p, count));
+    if (p->x->alone)
+        return emit_counts(p, count);
+    c = scan_block_cell(w, p->x);
     if (!c)
         return w->err.code;
     c->var_missing = true;
-    if (one && !p->keyed)
-        return add_one(w, c, 0, p->rows, p->b->v);
-    TRY(count_slices(p, one, count));
-    return one ? add_one(w, c, 0, count[0], p->b->v) : add_counts(p, c, count);
+    return add_counts(p, c, count);
+}
+
+/* Where the stretches of slice k end that lie in one bucket each; *ret_first: its first bucket. */
+static int find_edges(struct columns *p, uint32_t k, uint32_t *ret_first, uint32_t *ret_n)
+{
+    const struct scan *sc = p->w->sc;
+    const struct block_slice *s = &p->b->slice[k];
+    int64_t lo = slice_first_ms(p->b, s), hi = slice_last_ms(p->b, s);
+    uint32_t *edge = p->w->reader->edge, first, n;
+
+    lo = lo > p->x->lo ? lo : p->x->lo;
+    hi = hi < p->x->hi ? hi : p->x->hi - 1;
+    if (lo > hi)
+        return err_set(&p->w->err, -EBADMSG, "block damaged: time");
+    first = scan_bucket(sc, p->side, lo);
+    n = scan_bucket(sc, p->side, hi) - first + 1;
+    edge[0] = p->from[k];
+    edge[n] = p->to[k];
+    *ret_first = first;
+    *ret_n = n;
+    if (n == 1)
+        return 0;
+    return slice_edges(p->w->reader->rows->coder, p->b, k,
+                       p->side->range.t0.v + (first + 1) * sc->q->bucket_ns, sc->q->bucket_ns,
+                       n - 1, edge + 1, &p->w->err);
+}
+
+static int add_stretch(struct columns *p, const struct scan_row *row, uint32_t bucket, int64_t rows)
+{
+    struct scan_worker *w = p->w;
+    struct scan_cell *c;
+    uint32_t group;
+
+    if (rows == 0)
+        return 0;
+    TRY(scan_group_of(w, row, &group));
+    c = scan_cell_of(w, p->x->side, group, bucket);
+    if (!c || scan_cell_bound(w, c, scan_block_bound(&p->x->b->m), p->x->b) < 0)
+        return w->err.code;
+    c->var_missing = true;
+    return add_one(w, c, 0, (uint64_t)rows, p->b->v);
+}
+
+/* Rows of slice k by key and bucket. sign -1: they are taken back. */
+static int add_keys(struct columns *p, uint32_t k, int sign)
+{
+    struct scan_reader *r = p->w->reader;
+    struct slice_rows keys = {.n_key = 1};
+    struct scan_row row = {.series = p->x->b->m.smin};
+    uint32_t first = 0, n = 0, chosen;
+
+    if (p->keyed) {
+        TRY(choose_keys(p, k, &keys, &chosen));
+        if (chosen == 0)
+            return 0;
+    }
+    TRY(find_edges(p, k, &first, &n));
+    for (uint32_t e = 0; !p->keyed && e < n; e++)
+        TRY(add_stretch(p, &row, first + e, sign * (int64_t)(r->edge[e + 1] - r->edge[e])));
+    if (!p->keyed)
+        return 0;
+    TRY(slice_count_keys(r->rows->coder, p->b, k, n + 1, r->edge, r->count, &p->w->err));
+    for (uint32_t i = 0; i < keys.n_key; i++) {
+        row.series = keys.key_series[i];
+        row.thread = keys.key_thread[i];
+        for (uint32_t e = 0; r->takes[i] && e < n; e++)
+            TRY(add_stretch(p, &row, first + e, sign * (int64_t)r->count[e * keys.n_key + i]));
+    }
+    return 0;
 }
 
 /* ---- by row -------------------------------------------------------------------------------- */
@@ -349,6 +456,29 @@ static bool is_damage(int r)
     return r == -EBADMSG;
 }
 
+/* Slice by slice. What was added of a block is taken back where one is damaged. */
+static int each_slice(struct columns *p, int (*add)(struct columns *p, uint32_t k, int sign))
+{
+    struct scan_worker *w = p->w;
+
+    for (uint32_t k = 0; k < p->b->n_slice; k++) {
+        int k_r = p->from[k] < p->to[k] ? add(p, k, 1) : 0;
+
+        if (is_damage(k_r)) {
+            struct err err = w->err;
+
+            w->err = (struct err){};
+            while (k-- > 0)
+                if (p->from[k] < p->to[k])
+                    TRY(add(p, k, -1));
+            w->err = err;
+        }
+        if (k_r < 0)
+            return k_r;
+    }
+    return 0;
+}
+
 static int by_row(struct columns *p)
 {
     struct scan_worker *w = p->w;
@@ -356,22 +486,7 @@ static int by_row(struct columns *p)
 
     for (uint32_t k = 0; p->level && k < p->b->n_slice; k++) /* before the first is added */
         TRY(slice_read(w->reader->rows->coder, p->b, &p->sum, k, p->want, &r, &w->err));
-    for (uint32_t k = 0; k < p->b->n_slice; k++) {
-        int k_r = p->from[k] < p->to[k] ? add_slice(p, k, 1) : 0;
-
-        if (is_damage(k_r)) { /* what was added of it is taken back */
-            struct err err = w->err;
-
-            w->err = (struct err){};
-            while (k-- > 0)
-                if (p->from[k] < p->to[k])
-                    TRY(add_slice(p, k, -1));
-            w->err = err;
-        }
-        if (k_r < 0)
-            return k_r;
-    }
-    return 0;
+    return each_slice(p, add_slice);
 }
 
 int scan_columns(struct scan_worker *w, const struct scan_block *x)
@@ -383,8 +498,6 @@ int scan_columns(struct scan_worker *w, const struct scan_block *x)
     TRY(scan_reader_open(w, x->it->part));
     TRY(scan_reader_arrays(w));
     r = w->reader->rows;
-    TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
-    TRY(summary_open(r->coder, bytes, w->n_node, &p.sum, &w->err));
     TRY(part_cols(r->handle, x->b->id, &bytes, &w->err));
     TRY(block_open(bytes, r->block, &w->err));
     p.b = r->block;
@@ -393,7 +506,9 @@ int scan_columns(struct scan_worker *w, const struct scan_block *x)
     TRY(find_ranges(&p));
     if (p.rows == 0)
         return 0;
-    if (can_count(&p) && (w->sc->q->want == STORE_TOTALS || p.rows >= p.sum.n / COUNT_RATIO))
-        return count_rows(&p);
-    return by_row(&p);
+    if (can_count(&p) && can_count_keys(&p))
+        return each_slice(&p, add_keys);
+    TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
+    TRY(summary_open(r->coder, bytes, w->n_node, &p.sum, &w->err));
+    return can_count(&p) && can_count_ranks(&p) ? count_ranks(&p) : by_row(&p);
 }

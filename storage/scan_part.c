@@ -24,6 +24,7 @@ static struct scan_reader *reader_free(struct scan_reader *r)
     r->rows = part_rows_free(r->rows);
     free(r->count);
     free(r->takes);
+    free(r->edge);
     free(r->key);
     free(r);
     return NULL;
@@ -47,9 +48,11 @@ int scan_reader_arrays(struct scan_worker *w)
         return 0;
     free(r->count); /* of a try that failed */
     free(r->takes);
+    free(r->edge);
     r->count = calloc(RANK_MAX + RANK_SLACK, sizeof *r->count);
     r->takes = calloc(BLOCK_ROWS, sizeof *r->takes);
-    r->key = r->count && r->takes ? calloc(BLOCK_ROWS, sizeof *r->key) : NULL;
+    r->edge = calloc(BLOCK_ROWS + 1, sizeof *r->edge);
+    r->key = r->count && r->takes && r->edge ? calloc(BLOCK_ROWS, sizeof *r->key) : NULL;
     return r->key ? 0 : no_memory(&w->err);
 }
 
@@ -213,14 +216,13 @@ static unit_i128 bound_of(const struct scan_item *it)
     return sum;
 }
 
-/* Nothing else goes into the trie's one cell: a summary can be handed out as it is. */
-static bool is_alone(const struct scan_worker *w, const struct scan_item *it,
-                     const struct summary *s)
+/* Nothing but this item goes into the trie's one cell, as sums of 64 bits by stack. */
+static bool is_alone(const struct scan_worker *w, const struct scan_item *it)
 {
     const struct scan *sc = w->sc;
 
     return w->alone && !w->capture && sc->q->n_side == 1 && sc->q->want == STORE_STACKS &&
-           !w->nodes && !s->var && !s->wide && bound_of(it) <= INT64_MAX;
+           !w->nodes && bound_of(it) <= INT64_MAX;
 }
 
 static int read_summary(struct scan_worker *w, const struct scan_block *x)
@@ -234,7 +236,7 @@ static int read_summary(struct scan_worker *w, const struct scan_block *x)
     r = w->reader->rows;
     TRY(part_summary(r->handle, x->b->id, &bytes, &w->err));
     TRY(summary_open(r->coder, bytes, w->n_node, &s, &w->err));
-    if (x->it->n_block == 1 && is_alone(w, x->it, &s)) {
+    if (x->alone && !s.var && !s.wide) {
         const struct scan_row row = {.series = x->b->m.smin};
         uint32_t group;
 
@@ -347,7 +349,7 @@ static bool use_hsum(struct scan_worker *w, const struct scan_item *it, uint32_t
         return false;
     bucket = scan_bucket(w->sc, &w->sc->side[side],
                          max64(it->block->m.t0 / NS_PER_MS, w->sc->side[side].lo));
-    if (is_alone(w, it, &s))
+    if (is_alone(w, it) && !s.var && !s.wide)
         return scan_cell_emit_summary(w, &s, group, bucket, m.flags) == 0;
     c = scan_cell_of(w, side, group, bucket);
     return c && scan_cell_bound(w, c, bound_of(it), h) == 0 && add_summary(w, c, &s, m.flags) == 0;
@@ -365,9 +367,9 @@ static bool wants_sums(const struct scan *sc, bool nodes, const struct scan_item
 }
 
 static int one_block(struct scan_worker *w, const struct scan_item *it, uint32_t block,
-                     uint32_t side)
+                     uint32_t side, bool alone)
 {
-    struct scan_block x = {.it = it, .b = &it->block[block], .side = side};
+    struct scan_block x = {.it = it, .b = &it->block[block], .side = side, .alone = alone};
     int r;
 
     if (!look_at(w->sc, &x))
@@ -381,14 +383,29 @@ int scan_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t from
 {
     for (uint32_t s = 0; s < w->sc->q->n_side; s++)
         for (uint32_t i = from; i < from + n; i++)
-            TRY(one_block(w, it, i, s));
+            TRY(one_block(w, it, i, s, false));
     return 0;
+}
+
+/* Is one block all that is asked for? */
+static bool only_one(const struct scan *sc, const struct scan_item *it, uint32_t side)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < it->n_block && n < 2; i++) {
+        struct scan_block x = {.it = it, .b = &it->block[i], .side = side};
+
+        n += look_at(sc, &x);
+    }
+    return n == 1;
 }
 
 static int all_blocks(struct scan_worker *w, const struct scan_item *it, uint32_t side)
 {
+    bool alone = is_alone(w, it) && only_one(w->sc, it, side);
+
     for (uint32_t i = 0; i < it->n_block; i++)
-        TRY(one_block(w, it, i, side));
+        TRY(one_block(w, it, i, side, alone));
     return 0;
 }
 

@@ -253,6 +253,10 @@ static inline bool scan_cell_at(struct scan_worker *w, struct scan_cell *c, uint
 /* Hand out a summary in place of a cell: 64 bits are enough, and it has no variances. */
 [[nodiscard]] int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s,
                                          uint32_t group, uint32_t bucket, uint32_t flags);
+/* The same of rows that weigh v each: count by rank in the summary. */
+[[nodiscard]] int scan_cell_emit_counts(struct scan_worker *w, const struct summary *s,
+                                        const uint32_t *count, int64_t v, uint32_t group,
+                                        uint32_t bucket);
 /* Forget them, and all of w->mem. */
 void scan_cell_drop(struct scan_worker *w);
 
@@ -294,6 +298,7 @@ struct scan_reader {
     struct part_rows *rows; /* its handle, coder, block */
     uint32_t *count;        /* by rank; the first columns that are read make these: a megabyte */
     uint8_t *takes;         /* by key of a slice */
+    uint32_t *edge;         /* of stretches of a slice */
     struct scan_key *key;   /* by key of a slice */
 };
 
@@ -306,6 +311,7 @@ struct scan_block {
     int64_t lo, hi;             /* ms: what of it lies in range, or may */
     bool inside;                /* all of it */
     bool one_group, one_bucket; /* all its rows in range are in one */
+    bool alone; /* nothing else goes into the trie's one cell: its sums may be handed out as such */
 };
 
 /* The cell of a block that lies in one, ready for all its rows. NULL: w->err is set. */

@@ -313,7 +313,7 @@ static void cut(struct fix *f, const struct block_rows *r, const struct block *b
         assert_true(from <= to && to <= b->slice[k].n);
         for (uint32_t i = 0; i < b->slice[k].n; i++)
             assert_int_equal(r->ms[at + i] >= lo && r->ms[at + i] < hi, i >= from && i < to);
-        assert_ok(slice_count(f->c, b, k, s->n, from, to, count, &f->err), &f->err);
+        assert_ok(slice_count(f->c, b, k, s->n, from, to, NULL, count, &f->err), &f->err);
         at += b->slice[k].n;
     }
     for (uint32_t i = 0; i < r->n; i++)
@@ -323,6 +323,66 @@ static void cut(struct fix *f, const struct block_rows *r, const struct block *b
     assert_memory_equal(got, want, NODES * sizeof *got);
     for (uint32_t i = 0; i < RANK_SLACK; i++)
         assert_int_equal(count[s->n + i], 0);
+}
+
+/* Rows of every second series alone. */
+static void chosen(struct fix *f, const struct block_rows *r, const struct block *b,
+                   const struct summary *s, int64_t lo, int64_t hi)
+{
+    uint32_t *count = GB_ARRAY(&f->g, uint32_t, s->n + RANK_SLACK);
+    uint32_t *got = GB_ARRAY(&f->g, uint32_t, NODES), *want = GB_ARRAY(&f->g, uint32_t, NODES);
+    uint8_t *takes = GB_ARRAY(&f->g, uint8_t, BLOCK_ROWS);
+
+    for (uint32_t k = 0; k < b->n_slice; k++) {
+        struct slice_rows keys;
+        uint32_t from, to;
+
+        assert_ok(slice_range(f->c, b, k, lo, hi, &from, &to, &f->err), &f->err);
+        assert_ok(slice_keys(f->c, b, k, &keys, &f->err), &f->err);
+        assert_int_equal(keys.n_key, b->slice[k].keys);
+        for (uint32_t i = 0; i < keys.n_key; i++)
+            takes[i] = keys.key_series[i] & 1;
+        assert_ok(slice_count(f->c, b, k, s->n, from, to, takes, count, &f->err), &f->err);
+    }
+    for (uint32_t i = 0; i < r->n; i++)
+        want[r->node[i]] += (r->series[i] & 1) && r->ms[i] >= lo && r->ms[i] < hi;
+    for (uint32_t i = 0; i < s->n; i++)
+        got[s->node[i]] = count[i];
+    assert_memory_equal(got, want, NODES * sizeof *got);
+}
+
+#define EDGES 9u
+
+/* Rows by key in stretches of a slice whose edges lie off the quantum. */
+static void stretches(struct fix *f, const struct block_rows *r, const struct block *b)
+{
+    uint32_t at = 0;
+
+    for (uint32_t k = 0; k < b->n_slice; k++) {
+        const struct block_slice *s = &b->slice[k];
+        uint32_t edge[EDGES + 2] = {}, *got = GB_ARRAY(&f->g, uint32_t, (EDGES + 1) * s->keys),
+                              *want = GB_ARRAY(&f->g, uint32_t, (EDGES + 1) * s->keys);
+        int64_t from = slice_first_ms(b, s) * NS_PER_MS - 1,
+                step = (slice_last_ms(b, s) * NS_PER_MS - from) / (EDGES - 2) + 1;
+        struct slice_rows keys;
+
+        edge[EDGES + 1] = s->n;
+        assert_ok(slice_edges(f->c, b, k, from, step, EDGES, edge + 1, &f->err), &f->err);
+        assert_ok(slice_count_keys(f->c, b, k, EDGES + 2, edge, got, &f->err), &f->err);
+        assert_ok(slice_keys(f->c, b, k, &keys, &f->err), &f->err);
+        for (uint32_t i = 0; i < s->n; i++) {
+            uint32_t e = 0, key = 0;
+
+            while (e < EDGES && r->ms[at + i] * NS_PER_MS >= from + e * step)
+                e++;
+            while (keys.key_series[key] != r->series[at + i] ||
+                   keys.key_thread[key] != r->thread[at + i])
+                key++;
+            want[e * s->keys + key]++;
+        }
+        assert_memory_equal(got, want, (EDGES + 1) * s->keys * sizeof *got);
+        at += s->n;
+    }
 }
 
 static void test_cuts(void **state)
@@ -349,7 +409,10 @@ static void test_cuts(void **state)
                 int64_t hi = lo + gb_below(&f->g, (uint64_t)span + 4);
 
                 cut(f, &r, b, &s, lo, hi);
+                chosen(f, &r, b, &s, lo, hi);
             }
+            chosen(f, &r, b, &s, INT64_MIN, INT64_MAX);
+            stretches(f, &r, b);
             cut(f, &r, b, &s, INT64_MIN, INT64_MAX);
             cut(f, &r, b, &s, r.ms[r.n / 2], r.ms[r.n / 2]);
             arena_reset(&f->arena);
@@ -427,10 +490,30 @@ static void test_narrow_sums(void **state)
 /* ---- damage -------------------------------------------------------------------------------- */
 
 /* Whatever the bytes are: no crash (sanitizers), a result or an error with a text. */
+/* Whatever the answers are, they end within their arrays. */
+static void count_any(struct fix *f, const struct block *b, const struct summary *s)
+{
+    uint32_t *count = GB_ARRAY(&f->g, uint32_t, BLOCK_ROWS + RANK_SLACK);
+    uint8_t *takes = GB_ARRAY(&f->g, uint8_t, BLOCK_ROWS);
+
+    for (uint32_t k = 0; k < b->n_slice; k++) {
+        int64_t first = slice_first_ms(b, &b->slice[k]), last = slice_last_ms(b, &b->slice[k]);
+        uint32_t from, to, edge[4] = {0, 0, 0, b->slice[k].n};
+        struct slice_rows keys;
+
+        if (slice_range(f->c, b, k, first + (last - first) / 3, last, &from, &to, NULL) == 0 &&
+            slice_count(f->c, b, k, s->n, from, to, NULL, count, NULL) == 0)
+            (void)!slice_count(f->c, b, k, s->n, from, to, takes, count, NULL);
+        (void)!slice_keys(f->c, b, k, &keys, NULL);
+        if (b->slice[k].keys <= BLOCK_ROWS / 3 &&
+            slice_edges(f->c, b, k, first * NS_PER_MS, NS_PER_MS, 2, edge + 1, NULL) == 0)
+            (void)!slice_count_keys(f->c, b, k, 4, edge, count, NULL);
+    }
+}
+
 static bool read_any(struct fix *f, struct str summary, struct str cols)
 {
     struct block *b = GB_ARRAY(&f->g, struct block, 1);
-    uint32_t *count = GB_ARRAY(&f->g, uint32_t, BLOCK_ROWS + RANK_SLACK);
     struct block_rows rows;
     struct summary s;
     int r;
@@ -440,13 +523,7 @@ static bool read_any(struct fix *f, struct str summary, struct str cols)
     assert_true(r == 0 || (r == -EBADMSG && f->err.code == r));
     if (summary_open(f->c, summary, NODES, &s, NULL) < 0 || block_open(cols, b, NULL) < 0)
         return r == 0;
-    for (uint32_t k = 0; k < b->n_slice; k++) {
-        int64_t first = slice_first_ms(b, &b->slice[k]), last = slice_last_ms(b, &b->slice[k]);
-        uint32_t from, to;
-
-        if (slice_range(f->c, b, k, first + (last - first) / 3, last, &from, &to, NULL) == 0)
-            (void)!slice_count(f->c, b, k, s.n, from, to, count, NULL);
-    }
+    count_any(f, b, &s);
     return r == 0;
 }
 

@@ -26,6 +26,7 @@ struct query_gather_worker {
     struct query_filters filters; /* this worker's own: patterns are not shared by threads */
     struct query_err filter_err;
     struct worker_bits *bits;
+    struct query_scratch scratch;
     int r;
     struct err err;
     char pad[64]; /* no two workers in one cache line */
@@ -62,6 +63,7 @@ static struct query_acc *acc_free(struct query_acc *a)
         free(a->unknown);
         free(a->var);
         free(a->entry);
+        free(a->thin);
         free(a);
     }
     return NULL;
@@ -257,6 +259,7 @@ static int share_list(struct query_gather *g, struct query_acc *a, const struct 
 /* What was listed, as columns. */
 static bool unlist(struct query_gather *g, struct query_acc *a)
 {
+    assert(!a->thin);
     if (a->sum)
         return true;
     if (!acc_columns(g, a))
@@ -281,6 +284,31 @@ int query_gather_columns(struct query_gather *g, struct query_err *e)
     return 0;
 }
 
+/* 1: only what will be shown was kept; 0: the share is to be added up as a whole; -ENOMEM */
+static int share_thin(struct query_gather *g, struct query_gather_worker *w, struct query_acc *a,
+                      const struct store_share *s)
+{
+    const struct query_thinning *t = g->thinning;
+    struct store_trie trie = {};
+    int r;
+
+    if (a->thin) { /* the sum of both may reach the floor where neither does */
+        atomic_store_explicit(&g->torn, true, memory_order_relaxed);
+        return 1;
+    }
+    if (!t->lone[a->group < g->q->groups ? a->group : g->q->groups] || a->sum || a->n_entry)
+        return 0;
+    r = store_trie(g->q->view, s->trie, &trie, &w->err);
+    if (r == 0 && trie.n_fnode == a->n)
+        r = query_thin(&w->scratch, &trie, s, t->floor, &a->thin);
+    if (r <= 0)
+        return r;
+    a->var_missing = true;
+    a->entry_sum = a->thin->pick[0].sum;
+    a->entry_count = a->thin->pick[0].count;
+    return budget(g, sizeof *a->thin + a->thin->n * sizeof a->thin->pick[0]) ? 1 : -ENOMEM;
+}
+
 static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
 {
     struct query_gather *g = ctx;
@@ -299,11 +327,19 @@ static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
         return false;
     }
     /* totals come under every trie; by bucket they all go into one row of sums */
-    a = acc_at(
-        g, w,
-        (struct acc_key){g->n_bucket ? (struct store_trie_id){} : s->trie, s->side, s->group});
+    a = acc_at(g, w,
+               (struct acc_key){g->n_bucket && !g->tries_apart ? (struct store_trie_id){} : s->trie,
+                                s->side, s->group});
     if (!a)
         return false;
+    if (g->thinning) {
+        int r = share_thin(g, w, a, s);
+
+        if (r)
+            w->r = r < 0 ? r : 0;
+        if (r)
+            return r > 0;
+    }
     if (g->listed && !a->sum) {
         int r = share_list(g, a, s);
 
@@ -376,6 +412,7 @@ struct query_gather *query_gather_free(struct query_gather *g)
             map_deinit(&g->worker[i].index);
             query_filters_deinit(&g->worker[i].filters);
             bits_free(g->worker[i].bits);
+            query_scratch_deinit(&g->worker[i].scratch);
         }
         free(g->worker);
         free(g);
@@ -570,49 +607,87 @@ static int ranked_cmp(const void *va, const void *vb)
     return r;
 }
 
-/* A scan of totals by group; the largest of them, largest first, into the arena. */
-static int choose_groups(struct query *q, uint32_t *ret_n, struct store_group **ret,
-                         struct query_err *e)
+/* Groups that are asked for, largest first. */
+struct chosen {
+    uint32_t n;
+    struct store_group *group;
+    uint8_t *lone; /* per group, and of the rest at q->groups: it has one trie */
+    unit_i128 total;
+};
+
+/* A scan of totals by group and trie; the largest groups, into the arena. */
+static int choose_groups(struct query *q, struct chosen *ret, struct query_err *e)
 {
     struct query_gather *g = gather_new(q, 1);
     struct store_query sq;
     struct ranked *rank;
-    uint32_t n;
+    uint32_t *tries, rest = 0;
     int r;
 
     (void)query_gather_free(q->gather);
     q->gather = g; /* freed with the query, whatever happens here */
+    g->tries_apart = true;
     store_question(q, STORE_TOTALS, &sq);
     filter_totals(g, &sq);
     r = gather_scan(g, &sq, e);
     if (r < 0)
         return r;
     QUERY_NEW(q, &rank, g->n_group, e);
+    QUERY_NEW(q, &tries, g->n_group, e);
+    QUERY_NEW(q, &ret->lone, (size_t)q->groups + 1, e);
     for (uint32_t i = 0; i < g->n_group; i++)
         rank[i] = (struct ranked){.group = i, .value = &g->group[i], .n_by = q->n_by};
     for (uint32_t i = 0; i < g->n_acc; i++) {
-        if (g->acc[i]->group < g->n_group)
-            rank[g->acc[i]->group].sum += g->acc[i]->sum[0];
+        uint32_t group = g->acc[i]->group;
+
+        ret->total += g->acc[i]->sum[0];
+        if (group < g->n_group) {
+            rank[group].sum += g->acc[i]->sum[0];
+            tries[group]++;
+        }
     }
     if (g->n_group > 1)
         qsort(rank, g->n_group, sizeof *rank, ranked_cmp);
-    n = g->n_group < q->groups ? g->n_group : q->groups;
-    QUERY_NEW(q, ret, n, e);
-    for (uint32_t i = 0; i < n; i++)
-        (*ret)[i] = *rank[i].value;
-    *ret_n = n;
+    ret->n = g->n_group < q->groups ? g->n_group : q->groups;
+    QUERY_NEW(q, &ret->group, ret->n, e);
+    for (uint32_t i = 0; i < g->n_group; i++) {
+        if (i >= ret->n) {
+            rest += tries[rank[i].group];
+            continue;
+        }
+        ret->group[i] = *rank[i].value;
+        ret->lone[i] = tries[rank[i].group] == 1;
+    }
+    ret->lone[q->groups] = rest == 1;
     return 0;
 }
 
-static int gather(struct query *q, int64_t bucket_ns, bool listed, struct query_err *e)
+/* May groups be thinned? */
+static int thinning(struct query *q, const struct query_shown_ask *ask, const struct chosen *c,
+                    const struct query_thinning **ret, struct query_err *e)
 {
-    struct store_group *group = NULL;
+    struct query_thinning *t;
+
+    if (!ask || q->n_by == 0 || ask->root || c->total > INT64_MAX)
+        return 0;
+    QUERY_NEW(q, &t, 1, e);
+    *t = (struct query_thinning){
+        .floor = query_floor(c->total, ask->width), .total = c->total, .lone = c->lone};
+    *ret = t;
+    return 0;
+}
+
+/* shown: what the tree will be made for, if groups may be thinned; else NULL. */
+static int gather(struct query *q, int64_t bucket_ns, bool listed,
+                  const struct query_shown_ask *shown, struct query_err *e)
+{
+    struct chosen chosen = {};
     struct store_query sq;
-    uint32_t n_group = 0, n_bucket = 0;
+    uint32_t n_bucket = 0;
     int64_t len = 0;
 
     if (q->n_by)
-        TRY(choose_groups(q, &n_group, &group, e));
+        TRY(choose_groups(q, &chosen, e));
     if (bucket_ns > 0) {
         bool ok = interval_len(q->head.range, &len);
 
@@ -623,18 +698,19 @@ static int gather(struct query *q, int64_t bucket_ns, bool listed, struct query_
     (void)query_gather_free(q->gather);
     q->gather = gather_new(q, n_bucket);
     q->gather->listed = listed;
+    TRY(thinning(q, shown, &chosen, &q->gather->thinning, e));
     store_question(q, bucket_ns > 0 ? STORE_TOTALS : STORE_STACKS, &sq);
     if (bucket_ns > 0)
         filter_totals(q->gather, &sq);
     sq.bucket_ns = bucket_ns > 0 ? bucket_ns : 0;
-    sq.n_group = n_group;
-    sq.group = group;
-    if (q->n_by && n_group == 0)
+    sq.n_group = chosen.n;
+    sq.group = chosen.group;
+    if (q->n_by && chosen.n == 0)
         sq.n_by = 0; /* nothing there to group */
     TRY(gather_scan(q->gather, &sq, e));
     if (q->n_by) { /* in the order in which they were chosen */
-        q->gather->n_group = n_group;
-        q->gather->group = group;
+        q->gather->n_group = chosen.n;
+        q->gather->group = chosen.group;
     }
     q->head.effective = q->gather->answer.side[0].effective;
     q->head.etag = q->gather->answer.etag;
@@ -668,26 +744,57 @@ static int any_template(struct query *q, bool *ret, struct query_err *e)
     return 0;
 }
 
-static int gather_stacks(struct query *q, bool listed, struct query_err *e)
+static int gather_stacks(struct query *q, bool listed, const struct query_shown_ask *shown,
+                         struct query_err *e)
 {
-    TRY(gather(q, 0, listed, e));
+    TRY(gather(q, 0, listed, shown, e));
     return q->short_names ? any_template(q, &q->gather->shortens, e) : 0;
 }
 
 int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e)
 {
-    return bucket_ns > 0 ? gather(q, bucket_ns, false, e) : gather_stacks(q, false, e);
+    return bucket_ns > 0 ? gather(q, bucket_ns, false, NULL, e) : gather_stacks(q, false, NULL, e);
+}
+
+/* Columns for all, where some are not listed. */
+static int listed_or_columns(struct query_gather *g, struct query_err *e)
+{
+    uint32_t listed = 0;
+
+    for (uint32_t i = 0; i < g->n_acc; i++)
+        listed += !g->acc[i]->sum;
+    return listed == g->n_acc ? 0 : query_gather_columns(g, e);
 }
 
 int query_gather_listed(struct query *q, struct query_err *e)
 {
-    struct query_gather *g;
-    uint32_t listed = 0;
-
     /* levels are divided by their time: that takes columns */
-    TRY(gather_stacks(q, q->head.agg == QUERY_SUM, e));
-    g = q->gather;
-    for (uint32_t i = 0; i < g->n_acc; i++)
-        listed += !g->acc[i]->sum;
-    return listed == g->n_acc ? 0 : query_gather_columns(g, e);
+    TRY(gather_stacks(q, q->head.agg == QUERY_SUM, NULL, e));
+    return listed_or_columns(q->gather, e);
+}
+
+/* Is what was thinned the answer? What the floor was taken from must be what came. */
+static bool is_answer(const struct query *q, const struct query_shown_ask *ask)
+{
+    const struct query_gather *g = q->gather;
+    unit_i128 sum = 0;
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        if (g->acc[i]->sum)
+            return false;
+        sum += g->acc[i]->entry_sum;
+    }
+    return !atomic_load(&g->torn) && sum == g->thinning->total && query_tree_shown_fits(q, ask);
+}
+
+int query_gather_shown(struct query *q, const struct query_shown_ask *ask, struct query_err *e)
+{
+    bool may = q->head.agg == QUERY_SUM && !q->filters.n && !ask->match.n;
+
+    if (!may)
+        return query_gather_listed(q, e);
+    TRY(gather_stacks(q, true, ask, e));
+    if (!q->gather->thinning)
+        return listed_or_columns(q->gather, e);
+    return is_answer(q, ask) ? 0 : query_gather_listed(q, e);
 }

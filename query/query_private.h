@@ -18,6 +18,7 @@
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
  *   shown.c                   the same, without what is too small to be shown
+ *   thin.c                    of one trie, while it is scanned
  *   numbers.c                 the same, without names: what tables and searches are made of
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
@@ -271,11 +272,32 @@ static inline unit_i128 query_round(unit_i128 fixed)
     return (fixed + ((unit_i128)1 << (QUERY_FIX_BITS - 1))) >> QUERY_FIX_BITS;
 }
 
+/* Weight of stacks in the way that quality tells of. */
+struct query_stacks {
+    unit_i128 no_stack, truncated, unsymbolised;
+};
+
 /* What a share holds of one node: all there is of it, where counts and sums are small. */
 struct query_entry {
     uint32_t node; /* function node */
     uint32_t count;
     int64_t sum;
+};
+
+/* A node that reached the floor. */
+struct query_pick {
+    uint32_t func;   /* id of the epoch */
+    uint32_t parent; /* place among the picks */
+    uint32_t nodes;  /* that weigh something: itself and below */
+    int64_t sum, self;
+    uint64_t count, self_count;
+};
+
+/* What is left of a trie of which only those are kept. */
+struct query_thin {
+    struct query_stacks stacks;
+    uint32_t n;               /* at least 1 */
+    struct query_pick pick[]; /* parents first; 0: the root, whose nodes are those below it */
 };
 
 /* Sums of one trie, side and group by function node; of totals by bucket. */
@@ -292,9 +314,17 @@ struct query_acc {
     uint32_t n_entry;  /* query_gather.listed: instead of the columns above, in no order, nodes may
                           occur more than once */
     struct query_entry *entry;
+    struct query_thin *thin; /* instead of entries; what the two below say of them holds */
     unit_i128 entry_sum;
     uint64_t entry_count;
     bool below_zero; /* one of them is */
+};
+
+/* Tries that are alone under their group are thinned as they are scanned. */
+struct query_thinning {
+    int64_t floor;
+    unit_i128 total;     /* of which the floor is a share */
+    const uint8_t *lone; /* per group: it has one trie; the last: the rest has */
 };
 
 struct query_gather_worker;
@@ -303,7 +333,10 @@ struct query_gather {
     struct query *q;
     uint32_t n_bucket; /* 0: by function node */
     bool listed;       /* entries are enough, while they can hold it: see query_gather_columns() */
-    bool shortens;     /* short names are asked for, and some name has a shorter one */
+    bool tries_apart;  /* totals are by trie as well */
+    const struct query_thinning *thinning; /* NULL: nothing is */
+    atomic_bool torn; /* a trie came in pieces: what was thinned is no answer */
+    bool shortens;    /* short names are asked for, and some name has a shorter one */
     uint32_t n_worker;
     struct query_gather_worker *worker;
     atomic_ullong used; /* bytes */
@@ -329,7 +362,11 @@ struct query_amount query_gather_amount(const struct query_gather *g, uint32_t s
 [[nodiscard]] int query_gather(struct query *q, int64_t bucket_ns, struct query_err *e);
 /* Stacks, as lists where that is possible: then q->gather->listed. */
 [[nodiscard]] int query_gather_listed(struct query *q, struct query_err *e);
-/* Lists into columns. */
+/* The same for a tree of what will be shown: groups may be thinned already. */
+struct query_shown_ask;
+[[nodiscard]] int query_gather_shown(struct query *q, const struct query_shown_ask *ask,
+                                     struct query_err *e);
+/* Lists into columns. Nothing is thinned. */
 [[nodiscard]] int query_gather_columns(struct query_gather *g, struct query_err *e);
 /* The whole range as one number, filters or not; takes the place of q->gather. */
 [[nodiscard]] int query_gather_whole(struct query *q, bool filtered, struct query_amount *ret,
@@ -338,6 +375,18 @@ struct query_amount query_gather_amount(const struct query_gather *g, uint32_t s
 [[nodiscard]] int query_gather_part(struct query *q, struct interval range,
                                     struct query_gather **ret, struct query_err *e);
 struct query_gather *query_gather_free(struct query_gather *g);
+
+/* Memory of a worker. */
+struct query_scratch {
+    uint32_t room;
+    uint64_t *low;
+    int64_t *sum;
+    uint32_t *at, *pick;
+};
+void query_scratch_deinit(struct query_scratch *w);
+/* thin.c. floor: above 0. 1: *ret is of malloc; 0: not of these sums; -ENOMEM */
+[[nodiscard]] int query_thin(struct query_scratch *w, const struct store_trie *t,
+                             const struct store_share *s, int64_t floor, struct query_thin **ret);
 
 /* The scan's store_query, for tests of levels. */
 enum store_level query_level(const struct query *q);
@@ -353,11 +402,6 @@ static inline void query_bit_set(uint64_t *bits, uint32_t i)
 }
 
 /* ---- union.c --------------------------------------------------------------------------------- */
-
-/* Weight of stacks in the way that quality tells of. */
-struct query_stacks {
-    unit_i128 no_stack, truncated, unsymbolised;
-};
 
 /* What the nodes of a tree weigh, on one side. */
 struct query_weigh {
@@ -478,6 +522,10 @@ struct query_shape;
  */
 [[nodiscard]] int query_tree_shown(struct query *q, const struct query_shown_ask *ask,
                                    struct query_shape *ret, bool *ret_done, struct query_err *e);
+/* Is this a question, and are these data, for it? */
+bool query_tree_shown_fits(const struct query *q, const struct query_shown_ask *ask);
+/* The smallest sum that is shown in a view. */
+int64_t query_floor(unit_i128 view, uint32_t width);
 
 /* A node and all below it, in 16 bytes: one line of cache holds a node, its parent and two more. */
 #define QUERY_NODE_BITS 28 /* of low */

@@ -115,6 +115,11 @@ static bool data_fit(const struct query_gather *g)
     return true;
 }
 
+bool query_tree_shown_fits(const struct query *q, const struct query_shown_ask *ask)
+{
+    return asks_for_it(q, ask) && data_fit(q->gather);
+}
+
 static int trie_of(struct shown *s, const struct query_acc *a, struct store_trie *ret,
                    struct query_err *e)
 {
@@ -462,14 +467,72 @@ static int place_layer(struct shown *s, const struct layer *l, uint32_t picked, 
     return 0;
 }
 
+/* The functions of n picks. */
+static int name_thin(struct shown *s, const struct layer *l, const struct query_pick *pick,
+                     uint32_t n, uint32_t *func, struct query_err *e)
+{
+    uint32_t id[QUERY_FUNCS_MAX], at[QUERY_FUNCS_MAX];
+    const struct layer named = {.acc = l->acc, .func = id};
+
+    for (uint32_t k = 0; k < n; k++) {
+        id[k] = pick[k].func;
+        at[k] = k;
+    }
+    return name_picked(s, &named, at, n, func, e);
+}
+
+/* A layer of which only what is shown was kept. */
+static int place_thin(struct shown *s, const struct layer *l, struct query_err *e)
+{
+    const struct query_thin *t = l->acc[0]->thin;
+    struct query_weigh *w = &s->t->w[0];
+    uint32_t func[QUERY_FUNCS_MAX], *place;
+
+    assert(l->n_acc == 1 && !s->named);
+    TRY(room_for(s, t->n, e));
+    TRY(query_tree_func_room(s->q, s->t, t->n / 2, e));
+    QUERY_NEW(s->q, &place, t->n, e);
+    place[0] = l->top;
+    s->cut[l->top] += t->pick[0].nodes;
+    w->self[l->top] += t->pick[0].self;
+    w->self_samples[l->top] += t->pick[0].self_count;
+    for (uint32_t k = 1; k < t->n; k++) {
+        const struct query_pick *x = &t->pick[k];
+        uint32_t batch = (k - 1) % QUERY_FUNCS_MAX, left = t->n - k;
+        uint32_t i = 0;
+
+        if (batch == 0)
+            TRY(name_thin(s, l, x, left < QUERY_FUNCS_MAX ? left : QUERY_FUNCS_MAX, func, e));
+        TRY(query_tree_add(s->q, s->t, place[x->parent], func[batch], &i, e));
+        s->t->fn_flag[func[batch]] |= QUERY_FN_FRAME;
+        s->t->group[i] = s->t->group[l->top];
+        s->total[i] = x->sum;
+        s->samples[i] = x->count;
+        s->cut[i] = x->nodes - 1;
+        s->cut[place[x->parent]] -= x->nodes;
+        w->self[i] = x->self;
+        w->self_samples[i] = x->self_count;
+        place[k] = i;
+    }
+    s->stacks->no_stack += t->stacks.no_stack;
+    s->stacks->truncated += t->stacks.truncated;
+    s->stacks->unsymbolised += t->stacks.unsymbolised;
+    return 0;
+}
+
 /* ---- the view's root ---------------------------------------------------------------------------
  */
 
+int64_t query_floor(unit_i128 view, uint32_t width)
+{
+    int64_t floor = (int64_t)((view + width - 1) / width);
+
+    return floor > 0 ? floor : 1;
+}
+
 static void set_floor(struct shown *s, unit_i128 view)
 {
-    int64_t floor = (int64_t)((view + s->ask->width - 1) / s->ask->width);
-
-    s->floor = floor > 0 ? floor : 1;
+    s->floor = query_floor(view, s->ask->width);
 }
 
 /* Zoom hashes of levels; the one that is asked for, or UINT32_MAX. */
@@ -757,7 +820,13 @@ static int place_all(struct shown *s, struct layer *l, uint32_t n, const uint64_
     for (uint32_t i = 0; i < n; i++) {
         struct query_tree sk = {};
         uint32_t picked = 0, at = 0;
-        int r = sum_layer(s, &l[i], &sk, &picked, e);
+        int r;
+
+        if (l[i].acc[0]->thin) {
+            TRY(place_thin(s, &l[i], e));
+            continue;
+        }
+        r = sum_layer(s, &l[i], &sk, &picked, e);
 
         if (r == 0 && look && !*ret_found)
             r = find_root(s, &l[i], hash[l[i].top], &at, e);
@@ -885,7 +954,7 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     int r = 0;
 
     *ret_done = false;
-    if (!asks_for_it(q, ask) || !data_fit(q->gather))
+    if (!query_tree_shown_fits(q, ask))
         return 0;
     s.named = by_names(q);
     if (ask->match.n) {

@@ -145,11 +145,15 @@ static bool wants_all(const struct query_flame_ask *ask)
     return ask->width == 0 || ask->invert;
 }
 
+static struct query_shown_ask shown_ask(const struct query_flame_ask *ask)
+{
+    return (struct query_shown_ask){.width = ask->width, .root = ask->root, .match = ask->match};
+}
+
 static int shape(struct query *q, const struct query_flame_ask *ask, struct query_shape *s,
                  struct query_err *e)
 {
-    const struct query_shown_ask shown = {
-        .width = ask->width, .root = ask->root, .match = ask->match};
+    const struct query_shown_ask shown = shown_ask(ask);
     bool done = false;
 
     s->t = &s->all;
@@ -203,6 +207,7 @@ int query_max_nodes(uint32_t max_nodes, struct query_err *e)
 int query_flame(struct query *q, const struct query_flame_ask *ask, struct query_flame *ret,
                 struct query_err *e)
 {
+    const struct query_shown_ask shown = shown_ask(ask);
     struct query_flame f = {.view_asked = ask->root};
     struct query_shape s = {};
     int r;
@@ -212,7 +217,7 @@ int query_flame(struct query *q, const struct query_flame_ask *ask, struct query
     if (wants_all(ask))
         TRY(query_gather(q, 0, e));
     else
-        TRY(query_gather_listed(q, e));
+        TRY(query_gather_shown(q, &shown, e));
     r = flame(q, ask, &s, &f, e);
     query_shape_deinit(&s);
     if (r == 0)

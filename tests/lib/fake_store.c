@@ -58,6 +58,8 @@ struct imported {
     enum ptype_kind kind;
 };
 
+#define PIECE 256 /* nodes of a share at most; 7 by default: several come for one key */
+
 struct store {
     struct arena arena; /* texts */
     uint32_t n_trie, n_func, n_frame, n_row, n_series, n_cover, n_type, n_damage;
@@ -74,6 +76,7 @@ struct store {
     struct cover *cover;
     struct imported *type;
     struct store_damage *damage;
+    uint32_t piece; /* nodes of a share at most */
     int fail;
     ptype_id lie;
     uint64_t lsn;
@@ -100,7 +103,13 @@ struct store *fake_store_new(void)
 
     arena_init(&s->arena, SIZE_MAX / 2);
     map_init(&s->func_at, 0);
+    s->piece = 7;
     return s;
+}
+
+void fake_store_whole(struct store *s)
+{
+    s->piece = PIECE;
 }
 
 static void trie_forget(struct trie *t)
@@ -642,8 +651,6 @@ static void add_row(struct store *s, const struct store_query *q, uint32_t side,
     }
 }
 
-#define PIECE 7 /* nodes of a share at most, so that several come for one key */
-
 static bool hand_out(struct store *s, const struct store_query *q, const struct store_sink *sink,
                      const struct cell *c, uint32_t n)
 {
@@ -705,7 +712,7 @@ static int emit(struct store *s, const struct store_query *q, const struct store
         }
     }
     for (uint32_t i = 0, k; i < out; i += k) {
-        for (k = 1; k < PIECE && i + k < out; k++) {
+        for (k = 1; k < s->piece && i + k < out; k++) {
             struct cell a = c[i], b = c[i + k];
 
             a.node = b.node = 0;

@@ -88,6 +88,8 @@ struct fake_metric {
 
 struct store *fake_store_new(void);
 struct store *fake_store_free(struct store *s);
+/* One share for one key, where it has not more than 256 nodes. */
+void fake_store_whole(struct store *s);
 
 /* An imported type; its id. */
 ptype_id fake_store_type(struct store *s, const char *name, const char *unit, enum ptype_kind kind);

@@ -70,6 +70,8 @@ static struct store *random_store(const struct shape *sh)
 
     for (uint32_t i = 0, rows = 1 + rnd(200); i < rows; i++)
         random_row(s, sh);
+    if (rnd(2))
+        fake_store_whole(s);
     fake_store_cover(s,
                      &(struct fake_cover){
                          .type = PTYPE_CPU, .t1 = 1000 * S, .basis = BASIS_PERIODIC, .period = 10});
@@ -240,7 +242,7 @@ static struct str random_pattern(void)
 
 /* What kinds of questions went the short way: a test in which none does would be blind. */
 static struct {
-    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched;
+    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched, thinned;
 } seen;
 
 static void ask_twice(struct store *s, const struct shape *sh)
@@ -253,7 +255,7 @@ static void ask_twice(struct store *s, const struct shape *sh)
 
     a.max_nodes = rnd(2) ? 0 : 2 + rnd(60);
     a.root = random_root(q);
-    if (rnd(2))
+    if (rnd(4) == 0)
         a.match = random_pattern();
     taken = is_short(q, &a);
     seen.all++;
@@ -265,6 +267,8 @@ static void ask_twice(struct store *s, const struct shape *sh)
     seen.filtered += taken && asked.n_filter;
     seen.searched += taken && a.match.n;
     flame(q, &a, &one);
+    for (uint32_t i = 0; i < q->gather->n_acc; i++)
+        seen.thinned += q->gather->acc[i]->thin != NULL;
     query_whole_trees = true;
     flame(q, &a, &two);
     query_whole_trees = false;
@@ -296,7 +300,7 @@ static void random_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 2);
     assert_true(seen.grouped > 20 && seen.epochs > 20 && seen.shortened > 20 && seen.zoomed > 20);
-    assert_true(seen.filtered > 100 && seen.searched > 300);
+    assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------

@@ -105,10 +105,12 @@ static struct arena_chunk *chunk_add(struct arena *a, size_t n)
         size = CHUNK_MAX;
     if (n > size)
         size = n;
-    c = calloc(1, sizeof *c + size);
+    /* of a large block the system's own zeros are had for nothing; of a chunk only what is handed
+     * out is cleared */
+    c = n > CHUNK_MAX / 4 ? calloc(1, sizeof *c + size) : malloc(sizeof *c + size);
     if (!c)
         return NULL;
-    c->size = size;
+    *c = (struct arena_chunk){.size = size, .dirty = n > CHUNK_MAX / 4 ? 0 : size};
     if (top && n > CHUNK_MAX / 4) {
         c->next = top->next;
         top->next = c;

@@ -16,6 +16,7 @@
 #define NODE_BITS QUERY_NODE_BITS
 #define NODES_MAX ((uint32_t)1 << NODE_BITS)
 #define COUNT_MAX ((uint64_t)1 << (63 - NODE_BITS))
+#define AHEAD     48                  /* entries */
 #define PICKED    (UINT64_C(1) << 63) /* | place; counts stay below it */
 
 /* What a share comes to. */
@@ -47,27 +48,27 @@ static bool scratch(struct query_scratch *w, uint32_t n)
     return w->room > 0;
 }
 
-/* False: not for 64 bits, or below 0. */
+/* False: not for 64 bits, or below 0. Halves of sums are added, since those cannot overflow. */
 static bool measure(const struct store_share *s, struct extent *ret)
 {
-    uint64_t count = 0, most = 0;
-    unit_i128 sum = 0;
-    int64_t signs = 0, each = s->n && s->count[0] ? s->sum.v[0] / (int64_t)s->count[0] : 0;
+    uint64_t count = 0, most = 0, low = 0, high = 0, odd = 0;
+    int64_t each = s->n && s->count[0] ? s->sum.v[0] / (int64_t)s->count[0] : 0;
+    unit_i128 sum;
 
     for (uint32_t i = 0; i < s->n; i++) {
+        uint64_t v = (uint64_t)s->sum.v[i];
+
         most |= s->count[i];
         count += s->count[i];
-        signs |= s->sum.v[i];
-        sum += s->sum.v[i];
+        low += v & UINT32_MAX;
+        high += v >> 32;
+        odd |= v - s->count[i] * (uint64_t)each;
     }
-    if (most > UINT32_MAX || signs < 0 || sum > INT64_MAX || count >= COUNT_MAX)
+    sum = ((unit_i128)high << 32) + low; /* one below 0 is at least 2^63 here */
+    if (most > UINT32_MAX || sum > INT64_MAX || count >= COUNT_MAX)
         return false;
-    if (count && each > INT64_MAX / (int64_t)count)
+    if (odd || (count && each > INT64_MAX / (int64_t)count))
         each = 0;
-    for (uint32_t i = 0; each && i < s->n; i++) {
-        if (s->sum.v[i] != (int64_t)s->count[i] * each)
-            each = 0;
-    }
     *ret = (struct extent){.count = count, .sum = (int64_t)sum, .each = each};
     return true;
 }
@@ -77,19 +78,27 @@ static bool measure(const struct store_share *s, struct extent *ret)
 
 /* at[i]: the function node of entry i. */
 static void scatter(struct query_scratch *w, const struct store_trie *t,
-                    const struct store_share *s, bool sums)
+                    const struct store_share *s)
 {
+    uint32_t ahead = s->n > AHEAD ? s->n - AHEAD : 0;
+
     memset(w->low, 0, t->n_fnode * sizeof *w->low);
-    if (sums)
-        memset(w->sum, 0, t->n_fnode * sizeof *w->sum);
     for (uint32_t i = 0; i < s->n; i++) {
         uint32_t f = t->fnode[s->node[i]];
 
+        if (i < ahead)
+            __builtin_prefetch(&t->fnode[s->node[i + AHEAD]]);
         w->at[i] = f;
         w->low[f] += s->count[i] << NODE_BITS;
-        if (sums)
-            w->sum[f] += s->sum.v[i];
     }
+}
+
+static void scatter_sums(struct query_scratch *w, const struct store_trie *t,
+                         const struct store_share *s)
+{
+    memset(w->sum, 0, t->n_fnode * sizeof *w->sum);
+    for (uint32_t i = 0; i < s->n; i++)
+        w->sum[w->at[i]] += s->sum.v[i];
 }
 
 /* Picks what reaches the floor, last first. The nodes of the root are those below it. */
@@ -206,7 +215,9 @@ int query_thin(struct query_scratch *w, const struct store_trie *t, const struct
         return 0;
     if (!scratch(w, t->n_fnode > s->n ? t->n_fnode : s->n))
         return -ENOMEM;
-    scatter(w, t, s, !x.each);
+    scatter(w, t, s);
+    if (!x.each)
+        scatter_sums(w, t, s);
     own(w, &x, t, &stacks);
     n = x.each ? add_counts(w->low, t->fparent, t->n_fnode, floor_of(floor, x.each), w->pick)
                : add_sums(w, t->fparent, t->n_fnode, floor);

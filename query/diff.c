@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "query/query_private.h"
 
 /*
@@ -25,6 +26,8 @@ struct diff {
     struct query *q[2];
     const struct query_diff_ask *ask;
     struct query_shape s;
+    struct query_both p;
+    bool by_numbers; /* s has a root until what is shown was placed; nodes are p's */
     struct query_diff *ret;
     uint32_t root;
     unit_i128 *size, *sort;
@@ -174,12 +177,18 @@ static struct interval watched(const struct query_diff_side *s)
     return t;
 }
 
+static bool wants_spread(const struct diff *d, uint32_t k)
+{
+    return d->ret->comparable && d->q[k]->head.agg == QUERY_SUM &&
+           d->ret->side[k].sum.quality.basis == 1u << BASIS_EVERY;
+}
+
 static int spreads(struct diff *d, struct query_err *e)
 {
-    for (uint32_t k = 0; k < 2 && d->ret->comparable; k++) {
+    for (uint32_t k = 0; k < 2; k++) {
         const struct query_diff_side *s = &d->ret->side[k];
 
-        if (d->q[k]->head.agg == QUERY_SUM && s->sum.quality.basis == 1u << BASIS_EVERY)
+        if (wants_spread(d, k))
             TRY(query_spread(d->q[k], &d->s, watched(s), d->ask->table, &d->spread[k], e));
     }
     return 0;
@@ -312,6 +321,138 @@ static int churns(struct diff *d, struct query_err *e)
     return 0;
 }
 
+/* ---- by numbers --------------------------------------------------------------------------------
+ */
+
+/* churns() of all nodes, in their order: sums of doubles. NULL: not comparable. */
+static int pair_churns(struct diff *d, double **ret, struct query_err *e)
+{
+    const struct query_both *p = &d->p;
+    double *churn;
+
+    *ret = NULL;
+    if (!d->ret->comparable)
+        return 0;
+    QUERY_NEW(d->q[0], &churn, p->n, e);
+    for (uint32_t i = p->n; i-- > 0;) {
+        churn[i] += fabs(side_value(d, 1, p->own[1][i].sum) - side_value(d, 0, p->own[0][i].sum));
+        if (i)
+            churn[p->parent[i]] += churn[i];
+    }
+    *ret = churn;
+    return 0;
+}
+
+static int pair_func(struct diff *d, struct query_ids *ids, uint32_t i, uint32_t *ret,
+                     struct query_err *e)
+{
+    if (d->p.named) {
+        *ret = d->p.func[i];
+        return 0;
+    }
+    return query_tree_func_by_id(d->q[0], d->s.t, ids, d->p.func[i], ret, e);
+}
+
+static int pair_ids(struct diff *d, struct query_ids **ret, struct query_err *e)
+{
+    uint32_t last = 0;
+
+    if (d->p.named)
+        return 0;
+    for (uint32_t i = 1; i < d->p.n; i++)
+        last = d->p.func[i] > last ? d->p.func[i] : last;
+    return query_tree_ids(d->q[0], d->s.t, d->p.epoch, last + 1, ret, e);
+}
+
+/* The smallest size that is shown: what view.c makes of the root's. */
+static unit_i128 pair_floor(const struct diff *d)
+{
+    bool any = d->p.sum[0][0].sum > 0 || d->p.sum[1][0].sum > 0;
+    unit_i128 size = any ? SIZE_ONE : 0, width = d->ask->width;
+    unit_i128 floor = size / width + (size % width != 0);
+
+    return floor > 0 ? floor : 1;
+}
+
+static bool pair_shown(const struct diff *d, uint32_t i, unit_i128 floor)
+{
+    const struct query_both *p = &d->p;
+
+    return size_of(p->sum[0][i].sum, p->sum[0][0].sum) >= floor ||
+           size_of(p->sum[1][i].sum, p->sum[1][0].sum) >= floor;
+}
+
+static void pair_weigh(struct diff *d, uint32_t i, uint32_t k)
+{
+    for (uint32_t s = 0; s < 2; s++) {
+        struct query_weigh *w = &d->s.t->w[s];
+        const struct query_slim *own = &d->p.own[s][i], *sum = &d->p.sum[s][i];
+
+        w->self[k] = own->sum;
+        w->self_samples[k] = own->low >> QUERY_NODE_BITS;
+        w->total[k] = sum->sum;
+        w->samples[k] = sum->low >> QUERY_NODE_BITS;
+    }
+}
+
+/* Columns of the tree for n nodes. */
+static int pair_columns(struct diff *d, uint32_t n, struct query_err *e)
+{
+    struct query_tree *t = d->s.t;
+
+    TRY(query_tree_room(d->q[0], t, n, e));
+    QUERY_NEW(d->q[0], &t->hash, n, e);
+    QUERY_NEW(d->q[0], &t->cut, n, e);
+    for (uint32_t k = 0; k < 2; k++) {
+        QUERY_NEW(d->q[0], &t->w[k].total, n, e);
+        QUERY_NEW(d->q[0], &t->w[k].samples, n, e);
+    }
+    return 0;
+}
+
+/* What is shown of the pair becomes the tree; of the rest there is how many nodes it has. */
+static int pair_place(struct diff *d, struct query_err *e)
+{
+    const struct query_both *p = &d->p;
+    struct query_tree *t = d->s.t;
+    struct query_ids *ids = NULL;
+    unit_i128 floor = pair_floor(d);
+    uint32_t *nodes, *place, n = 1;
+    double *churn;
+
+    TRY(pair_churns(d, &churn, e));
+    TRY(pair_ids(d, &ids, e));
+    QUERY_NEW(d->q[0], &nodes, p->n, e);
+    QUERY_NEW(d->q[0], &place, p->n, e);
+    for (uint32_t i = p->n; i-- > 1;) {
+        nodes[p->parent[i]] += ++nodes[i];
+        n += pair_shown(d, i, floor);
+    }
+    TRY(pair_columns(d, n, e));
+    if (churn)
+        QUERY_NEW(d->q[0], &d->churn, n, e);
+    t->cut[0] = nodes[0];
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t func = 0, k = 0, up = place[p->parent[i]];
+
+        if (i && !pair_shown(d, i, floor))
+            continue;
+        if (i) {
+            TRY(pair_func(d, ids, i, &func, e));
+            TRY(query_tree_add(d->q[0], t, up, func, &k, e));
+            t->fn_flag[func] |= QUERY_FN_FRAME;
+            t->hash[k] = hash_zoom(t->hash[up], t->fn[func].key);
+            t->cut[k] = nodes[i] - 1;
+            t->cut[up] -= nodes[i];
+        }
+        place[i] = k;
+        pair_weigh(d, i, k);
+        if (churn)
+            d->churn[k] = churn[i];
+    }
+    return query_alive(d->q[0], e);
+}
+
 /* By what siblings fall. Churn is a fraction of all there is, so that it fits an integer. */
 static int sort_values(struct diff *d, struct query_err *e)
 {
@@ -388,9 +529,12 @@ static int tree(struct diff *d, struct query_err *e)
     const uint8_t *in_view = NULL;
     unit_i128 floor = 0;
 
+    if (d->by_numbers)
+        TRY(pair_place(d, e));
+    TRY(query_fn_table(d->q[0], t, &d->fns, e));
     TRY(query_path(d->q[0], t, d->root, &d->fns, &r->n_path, &r->path, e));
     TRY(sizes(d, e));
-    if (r->comparable)
+    if (r->comparable && !d->by_numbers)
         TRY(churns(d, e));
     TRY(sort_values(d, e));
     va.size = d->size;
@@ -496,17 +640,62 @@ static int put_rows(struct diff *d, const struct row *row, uint32_t n, struct qu
     return 0;
 }
 
-static int table(struct diff *d, struct query_err *e)
+static int tree_rows(struct diff *d, struct row **ret, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
     struct row *row;
-    uint32_t n = 0;
 
     QUERY_NEW(d->q[0], &row, t->n_func, e);
     for (uint32_t i = 1; i < t->n; i++) {
         row[t->func[i]].func = t->func[i];
         add_node(t, i, &row[t->func[i]]);
     }
+    *ret = row;
+    return 0;
+}
+
+static void add_pair_node(const struct query_both *p, uint32_t i, struct row *r)
+{
+    for (uint32_t k = 0; k < 2; k++) {
+        r->self[k] += p->own[k][i].sum;
+        if (query_bit(p->again, i))
+            continue;
+        r->total[k] += p->sum[k][i].sum;
+        r->samples[k] += p->sum[k][i].low >> QUERY_NODE_BITS;
+        r->var[k] = -1;
+    }
+}
+
+static int pair_rows(struct diff *d, struct row **ret, struct query_err *e)
+{
+    struct query_ids *ids = NULL;
+    struct row *row;
+    uint32_t *func;
+
+    TRY(pair_ids(d, &ids, e));
+    QUERY_NEW(d->q[0], &func, d->p.n, e);
+    for (uint32_t i = 1; i < d->p.n; i++)
+        TRY(pair_func(d, ids, i, &func[i], e));
+    QUERY_NEW(d->q[0], &row, d->s.t->n_func, e);
+    for (uint32_t i = 1; i < d->p.n; i++) {
+        row[func[i]].func = func[i];
+        add_pair_node(&d->p, i, &row[func[i]]);
+    }
+    *ret = row;
+    return 0;
+}
+
+static int table(struct diff *d, struct query_err *e)
+{
+    const struct query_tree *t = d->s.t;
+    struct row *row = NULL;
+    uint32_t n = 0;
+
+    if (d->by_numbers)
+        TRY(pair_rows(d, &row, e));
+    else
+        TRY(tree_rows(d, &row, e));
+    TRY(query_fn_table(d->q[0], t, &d->fns, e));
     for (uint32_t f = 1; f < t->n_func; f++) {
         if (row[f].func)
             row[n++] = row[f];
@@ -542,18 +731,49 @@ static void headline(struct diff *d)
     d->ret->delta_se = r.se;
 }
 
+/* The view's root is looked for by names, and all nodes are shown with them. */
+static bool numbers_do(const struct query_diff_ask *ask)
+{
+    return ask->table || (ask->width > 0 && ask->root == 0);
+}
+
+static int shape_numbers(struct diff *d, struct query_err *e)
+{
+    if (!numbers_do(d->ask))
+        return 0;
+    TRY(query_gather_listed(d->q[0], e));
+    TRY(query_tree_both(d->q[0], &d->s, &d->p, &d->by_numbers, e));
+    return d->by_numbers ? 0 : query_gather_columns(d->q[0]->gather, e);
+}
+
+static int shape_whole(struct diff *d, struct query_err *e)
+{
+    bool gathered = numbers_do(d->ask) && !d->by_numbers; /* else numbers were made of it */
+
+    d->by_numbers = false;
+    query_shape_deinit(&d->s);
+    d->s = (struct query_shape){};
+    if (!gathered)
+        TRY(query_gather(d->q[0], 0, e));
+    return query_shape(d->q[0], false, &d->s, e);
+}
+
 static int diff(struct diff *d, struct query_err *e)
 {
     struct query *q = d->q[0];
 
     q->detail = QUERY_OF_FUNCTIONS;
-    TRY(query_gather(q, 0, e));
-    TRY(query_shape(q, false, &d->s, e));
-    d->root = query_zoom(d->s.t, d->ask->table ? 0 : d->ask->root, &d->ret->view_found);
-    TRY(query_fn_table(q, d->s.t, &d->fns, e));
+    TRY(shape_numbers(d, e));
+    if (!d->by_numbers)
+        TRY(shape_whole(d, e));
+    d->ret->view_found = true;
+    if (!d->by_numbers)
+        d->root = query_zoom(d->s.t, d->ask->table ? 0 : d->ask->root, &d->ret->view_found);
     for (uint32_t k = 0; k < 2; k++)
         TRY(side_sums(d, k, e));
     compare_sides(d);
+    if (d->by_numbers && (wants_spread(d, 0) || wants_spread(d, 1)))
+        TRY(shape_whole(d, e)); /* its root is node 0 as well */
     TRY(warnings(d, e));
     TRY(spreads(d, e));
     TRY(query_alive(q, e));
@@ -578,6 +798,7 @@ int query_diff(struct query *q, const struct query_diff_ask *ask, struct query_d
     TRY(check(q, ask, e));
     r = diff(&d, e);
     query_shape_deinit(&d.s);
+    query_both_deinit(&d.p);
     if (r == 0)
         *ret = out;
     return r;

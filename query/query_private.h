@@ -433,7 +433,7 @@ struct query_tree {
     struct map child;       /* parent << 32 | func -> node, of parents with many children */
     uint32_t *cut; /* nodes below this one and outside the tree, but in its total: see shown.c;
                       NULL: the tree is whole */
-    const struct query_stacks *stacks; /* of the whole tree, where it is cut */
+    const struct query_stacks *stacks; /* of the whole tree, where it is cut; per side */
 
     uint32_t n_func, cap_func;
     struct query_func *fn; /* 0: the root */
@@ -557,6 +557,22 @@ struct query_numbers {
                                      struct query_numbers *ret, bool *ret_done,
                                      struct query_err *e);
 void query_numbers_deinit(struct query_numbers *u);
+
+/* The tries of two sides as one, by numbers. Each node weighs something on one of them. */
+struct query_both {
+    uint32_t n;
+    const uint32_t *parent, *func;
+    bool named; /* func: of the tree; else ids of the epoch */
+    uint32_t epoch;
+    const uint64_t *again;
+    struct query_slim *own[2], *sum[2]; /* per side: of nodes, of subtrees */
+    struct query_tree merged;
+};
+
+/* ret_s->t: the root of two sides, its sums */
+[[nodiscard]] int query_tree_both(struct query *q, struct query_shape *ret_s,
+                                  struct query_both *ret, bool *ret_done, struct query_err *e);
+void query_both_deinit(struct query_both *p);
 
 /* ---- numbers.c ------------------------------------------------------------------------------- */
 

@@ -52,8 +52,8 @@ struct shown {
     bool named;
     bool again; /* whether a function is above itself is asked as well */
     int64_t floor;
-    struct query_stacks *stacks;
-    struct query_tree left; /* what filters left, if there are any; its maps are gone */
+    struct query_stacks *stacks; /* per side */
+    struct query_tree left;      /* what filters left, if there are any; its maps are gone */
 
     struct query_slim *sum; /* of one layer or trie at a time */
     uint32_t *pick;         /* what is shown of a layer, falling */
@@ -185,21 +185,23 @@ static uint32_t add_up(struct query_slim *v, const uint32_t *parent, uint32_t n,
 }
 
 /* What functions say of the stacks, per trie: v holds own weights, then totals. */
-static void marked_self(struct shown *s, const struct store_trie *t, const struct query_slim *v)
+static void marked_self(struct query_stacks *ret, const struct store_trie *t,
+                        const struct query_slim *v)
 {
     for (uint32_t i = 0; i < t->n_marked; i++) {
         if (t->marked[i].mark & FUNC_NO_STACK)
-            s->stacks->no_stack += v[t->marked[i].fnode].sum;
+            ret->no_stack += v[t->marked[i].fnode].sum;
         if (t->marked[i].mark & FUNC_UNSYMBOLISED)
-            s->stacks->unsymbolised += v[t->marked[i].fnode].sum;
+            ret->unsymbolised += v[t->marked[i].fnode].sum;
     }
 }
 
-static void marked_total(struct shown *s, const struct store_trie *t, const struct query_slim *v)
+static void marked_total(struct query_stacks *ret, const struct store_trie *t,
+                         const struct query_slim *v)
 {
     for (uint32_t i = 0; i < t->n_marked; i++) {
         if ((t->marked[i].mark & FUNC_TRUNCATED) && !query_bit(t->again, t->marked[i].fnode))
-            s->stacks->truncated += v[t->marked[i].fnode].sum;
+            ret->truncated += v[t->marked[i].fnode].sum;
     }
 }
 
@@ -244,9 +246,9 @@ static int merge_acc(struct shown *s, struct query_tree *sk, struct query_acc **
     TRY(query_alive(s->q, e));
     wipe(s, a->n);
     scatter(s->sum, a);
-    marked_self(s, &t, s->sum);
+    marked_self(&s->stacks[a->side], &t, s->sum);
     (void)add_up(s->sum, t.fparent, a->n, INT64_MAX, s->pick);
-    marked_total(s, &t, s->sum);
+    marked_total(&s->stacks[a->side], &t, s->sum);
     for (uint32_t i = 1; s->named && i < a->n; i++)
         last = s->sum[i].low && t.func[i] > last ? t.func[i] : last;
     if (s->named)
@@ -321,10 +323,10 @@ static int sum_layer(struct shown *s, struct layer *l, struct query_tree *sk, ui
     for (uint32_t i = 0; i < l->n_acc; i++)
         scatter(s->sum, l->acc[i]);
     if (!merged)
-        marked_self(s, &t, s->sum);
+        marked_self(s->stacks, &t, s->sum);
     *ret_picked = add_up(s->sum, l->parent, l->n, s->floor, s->pick);
     if (!merged)
-        marked_total(s, &t, s->sum);
+        marked_total(s->stacks, &t, s->sum);
     return 0;
 }
 
@@ -1073,4 +1075,88 @@ int query_tree_numbers(struct query *q, struct query_shape *ret_s, struct query_
 void query_numbers_deinit(struct query_numbers *u)
 {
     query_tree_deinit(&u->merged);
+}
+
+/* ---- two sides ---------------------------------------------------------------------------------
+ */
+
+static bool asks_for_pair(const struct query *q)
+{
+    return !query_whole_trees && q->gather->listed && q->other && q->n_by == 0 &&
+           q->filters.n + q->other->filters.n == 0 && q->detail == QUERY_OF_FUNCTIONS &&
+           q->head.agg == QUERY_SUM && data_fit(q->gather);
+}
+
+/* What a side weighs, by node of the pair. */
+static int sum_side(struct shown *s, struct query_both *p, uint32_t side, struct query_err *e)
+{
+    const struct query_gather *g = s->q->gather;
+
+    QUERY_NEW(s->q, &p->own[side], p->n, e);
+    QUERY_NEW(s->q, &p->sum[side], p->n, e);
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        if (g->acc[i]->side == side)
+            scatter(p->own[side], g->acc[i]);
+    }
+    memcpy(p->sum[side], p->own[side], p->n * sizeof *p->sum[side]);
+    TRY(scratch(s, p->n, e));
+    (void)add_up(p->sum[side], p->parent, p->n, INT64_MAX, s->pick);
+    QUERY_NEW(s->q, &s->t->w[side].total, 1, e);
+    QUERY_NEW(s->q, &s->t->w[side].samples, 1, e);
+    s->t->w[side].total[0] = p->sum[side][0].sum;
+    s->t->w[side].samples[0] = p->sum[side][0].low >> NODE_BITS;
+    return query_alive(s->q, e);
+}
+
+static int pair(struct shown *s, struct query_both *ret, struct query_err *e)
+{
+    const struct query_gather *g = s->q->gather;
+    struct query_numbers u = {.epoch = g->n_acc ? g->acc[0]->trie.epoch : 0};
+    struct layer l = {.n_acc = g->n_acc, .acc = g->acc};
+
+    s->t->short_names = g->shortens;
+    for (uint32_t i = 0; i < 2; i++)
+        s->t->w[i].var_missing = true;
+    QUERY_NEW(s->q, &s->stacks, 2, e);
+    s->t->stacks = s->stacks;
+    TRY(query_tree_init(s->q, s->t, 2, 0, e));
+    TRY(merge_layer(s, &l, &ret->merged, e));
+    u.n = l.n;
+    u.merged = ret->merged;
+    TRY(again_bits(s, &l, &u, e));
+    ret->n = l.n;
+    ret->parent = l.parent;
+    ret->func = l.func;
+    ret->named = l.named;
+    ret->epoch = u.epoch;
+    ret->again = u.again;
+    for (uint32_t k = 0; k < 2; k++)
+        TRY(sum_side(s, ret, k, e));
+    return 0;
+}
+
+int query_tree_both(struct query *q, struct query_shape *ret_s, struct query_both *ret,
+                    bool *ret_done, struct query_err *e)
+{
+    static const struct query_shown_ask whole = {.width = 1};
+    struct query_shape made = {};
+    struct query_tree t = {};
+    struct shown s = {.q = q, .ask = &whole, .t = &t, .again = true, .floor = INT64_MAX};
+    int r;
+
+    *ret_done = asks_for_pair(q);
+    if (!*ret_done)
+        return 0;
+    s.named = by_names(q);
+    r = pair(&s, ret, e);
+    if (r == 0)
+        hand_over(&s, &made, ret_s);
+    else
+        query_tree_deinit(&t);
+    return r;
+}
+
+void query_both_deinit(struct query_both *p)
+{
+    query_tree_deinit(&p->merged);
 }

@@ -531,7 +531,7 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
     struct query_stacks s = {};
 
     if (t->stacks)
-        return *t->stacks;
+        return t->stacks[side];
     for (uint32_t i = 1; i < t->n; i++) {
         uint8_t f = t->flag[i] & QUERY_NODE_LEVEL ? 0 : t->fn_flag[t->func[i]];
 

@@ -498,6 +498,157 @@ static void sandwiches(void **state)
     assert_true(taken > 100 && hits > 50 && filtered > 20);
 }
 
+/* ---- differences -------------------------------------------------------------------------------
+ */
+
+static void diff(struct query *q, const struct query_diff_ask *a, struct query_diff *ret)
+{
+    test_err = (struct query_err){};
+    if (query_diff(q, a, ret, &test_err) != 0)
+        fail_msg("diff: %s", test_err.msg);
+}
+
+/* Doubles too: to the last bit. */
+static void same_deltas(const struct query_diff *a, const struct query_diff *b)
+{
+    for (uint32_t i = 0; a->comparable && i < a->n; i++) {
+        const struct query_delta *x = &a->delta_row[i], *y = &b->delta_row[i];
+
+        assert_true(x->self == y->self && x->total == y->total && x->se == y->se);
+        assert_true(x->churn == y->churn && x->sig == y->sig);
+    }
+}
+
+static void same_side(const struct query_diff *a, const struct query_diff *b, uint32_t k)
+{
+    const struct query_diff_side *x = &a->side[k], *y = &b->side[k];
+
+    same_filtered(&x->sum, &y->sum);
+    assert_true(x->sum.total == y->sum.total && x->sum.samples == y->sum.samples);
+    assert_true(x->sum.quality.no_stack == y->sum.quality.no_stack);
+    assert_true(x->sum.quality.truncated == y->sum.quality.truncated);
+    assert_true(x->sum.quality.unsymbolised == y->sum.quality.unsymbolised);
+    assert_true(x->share == y->share && x->view == y->view && x->norm == y->norm);
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_true(a->self[k][i] == b->self[k][i] && a->total[k][i] == b->total[k][i]);
+        assert_true(a->samples[k][i] == b->samples[k][i]);
+    }
+}
+
+static void same_diff(const struct query_diff *a, const struct query_diff *b, bool table)
+{
+    assert_true(a->comparable == b->comparable && a->why_not == b->why_not);
+    assert_true(a->delta == b->delta && a->delta_se == b->delta_se);
+    assert_int_equal(a->n, b->n);
+    assert_true(a->rows == b->rows && a->view_root == b->view_root);
+    assert_true(a->view_found == b->view_found && a->hidden_nodes == b->hidden_nodes);
+    for (uint32_t i = 0; i < a->n; i++) {
+        assert_int_equal(a->node_func[i], b->node_func[i]);
+        assert_int_equal(a->state[i], b->state[i]);
+        assert_true(table || (a->depth[i] == b->depth[i] && a->hidden[i] == b->hidden[i]));
+    }
+    same_deltas(a, b);
+    same_side(a, b, 0);
+    same_side(a, b, 1);
+    assert_int_equal(a->n_func, b->n_func);
+    for (uint32_t i = 0; i < a->n_func; i++) {
+        same_text(a->func[i].name, b->func[i].name);
+        same_text(a->func[i].file, b->func[i].file);
+        assert_true(a->func[i].key == b->func[i].key);
+    }
+}
+
+static struct query *random_pair(struct store *s)
+{
+    struct query_conf conf = {
+        .store = s, .now = {10000 * S}, .mem_max = UINT64_C(1) << 30, .max_points = 11000};
+    static const char *const q[] = {"cpu", "cpu{service=\"b\"}", "cpu{host=\"x\"}"};
+    static const char *const t[] = {"0s", "300s", "500s", "1000s"};
+    struct query_ask side[2];
+    struct query *ret = NULL;
+    bool short_names = rnd(3) == 0;
+    uint32_t wrong = 0;
+
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t from = rnd(3);
+
+        side[k] = (struct query_ask){.q = str_c(q[rnd(3)]),
+                                     .from = str_c(t[from]),
+                                     .to = str_c(t[from + 1 + rnd(3 - from)]),
+                                     .short_names = short_names,
+                                     .need_type = true};
+    }
+    if (rnd(6) == 0)
+        side[0].filter[side[0].n_filter++] = STR("merge:f1");
+    test_err = (struct query_err){};
+    if (query_open_diff(&conf, &side[0], &side[1], &ret, &wrong, &test_err) != 0)
+        fail_msg("%s", test_err.msg);
+    return ret;
+}
+
+static bool is_pair(struct query *q)
+{
+    struct query_both p = {};
+    struct query_shape s = {};
+    bool done = false;
+
+    q->detail = QUERY_OF_FUNCTIONS;
+    assert_true(query_gather_listed(q, &test_err) == 0);
+    assert_true(query_tree_both(q, &s, &p, &done, &test_err) == 0);
+    query_both_deinit(&p);
+    query_shape_deinit(&s);
+    return done;
+}
+
+static void differences(void **state)
+{
+    uint32_t taken = 0, compared = 0, tables_taken = 0, cut = 0;
+
+    (void)state;
+    for (uint32_t n = 0; n < 400; n++) {
+        struct query_diff one = {}, two = {};
+        struct query_diff_ask a;
+        struct store *s;
+        struct query *q;
+        bool is;
+
+        seed = n * 32452843 + 9;
+        s = random_store(&(struct shape){.services = 1 + rnd(4),
+                                         .epochs = 1 + (rnd(3) == 0),
+                                         .subs = 1 + (rnd(3) == 0),
+                                         .depth = 1 + rnd(30),
+                                         .funcs = 2 + rnd(20),
+                                         .templates = rnd(2),
+                                         .unknown = rnd(10) == 0,
+                                         .vars = rnd(10) == 0});
+        if (rnd(8) == 0)
+            fake_store_cover(s, &(struct fake_cover){.type = PTYPE_CPU,
+                                                     .labels = "service=b",
+                                                     .t1 = 1000 * S,
+                                                     .basis = BASIS_EVERY});
+        q = random_pair(s);
+        a = (struct query_diff_ask){.norm = rnd(2) ? QUERY_NORM_SHARE : QUERY_NORM_DEFAULT,
+                                    .order = (enum query_diff_order)rnd(4),
+                                    .table = rnd(3) == 0,
+                                    .limit = 1 + rnd(30),
+                                    .width = rnd(8) ? 1 + rnd(100) : 0,
+                                    .max_nodes = rnd(2) ? 0 : 2 + rnd(30)};
+        is = is_pair(q) && (a.table || a.width);
+        diff(q, &a, &one);
+        query_whole_trees = true;
+        diff(q, &a, &two);
+        query_whole_trees = false;
+        same_diff(&one, &two, a.table);
+        taken += is;
+        tables_taken += is && a.table;
+        compared += is && one.comparable;
+        cut += is && !a.table && one.hidden_nodes;
+        (void)query_free(q);
+        (void)fake_store_free(s);
+    }
+    assert_true(taken > 150 && compared > 100 && tables_taken > 40 && cut > 40);
+}
+
 /* Small in each trie, above the floor in their sum; and one that stays below it. */
 static void sum_of_small_ones(void **state)
 {
@@ -608,9 +759,9 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_trees), cmocka_unit_test(tables),
-        cmocka_unit_test(sandwiches),   cmocka_unit_test(sum_of_small_ones),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(random_trees),      cmocka_unit_test(tables),
+        cmocka_unit_test(sandwiches),        cmocka_unit_test(differences),
+        cmocka_unit_test(sum_of_small_ones), cmocka_unit_test(no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sample.h"
+
 enum {
     BITS = 15,
     RANKS = 1 << BITS,
@@ -11,6 +13,8 @@ enum {
     BLOCK = LANES * 32, /* values */
     PAD = RANKS - 1,    /* fills the last block of a service; never a real rank */
     WIDTH = 10000,      /* nodes below 1/WIDTH of the whole are left out */
+    PIXELS = 1920,      /* of columns */
+    DEPTH = 1024,
     TEXT = 1 << 26,
 };
 
@@ -27,12 +31,24 @@ struct service {
     unsigned char *rollup, *rollup_end; /* varints: id minus previous id, observations */
 };
 
+/* Columns of an answer. */
+struct table {
+    uint32_t rows, functions;
+    uint32_t *depth, *function, *hidden;
+    int64_t *self, *total;
+    uint32_t *number; /* function -> in the answer + 1 */
+    uint32_t *listed; /* the functions of the answer */
+};
+
 struct lean {
     const struct data *d;
     struct service *s;
     uint32_t *count, *row;
     int64_t *total, *self;
     char *text;
+    uint32_t *below;                /* per node: nodes of its subtree */
+    uint32_t *node, *first, *child; /* of what is shown */
+    struct table t;
 };
 
 /* ---- preparing ------------------------------------------------------------------------------ */
@@ -115,6 +131,28 @@ static bool prepare(struct service *s, const uint32_t *stack, const uint32_t *co
     return true;
 }
 
+static void new_table(struct table *t, const struct data *d)
+{
+    t->depth = data_alloc(d->nodes, sizeof *t->depth);
+    t->function = data_alloc(d->nodes, sizeof *t->function);
+    t->hidden = data_alloc(d->nodes, sizeof *t->hidden);
+    t->self = data_alloc(d->nodes, sizeof *t->self);
+    t->total = data_alloc(d->nodes, sizeof *t->total);
+    t->number = data_alloc(d->functions, sizeof *t->number);
+    t->listed = data_alloc(d->functions, sizeof *t->listed);
+}
+
+static void free_table(struct table *t)
+{
+    free(t->depth);
+    free(t->function);
+    free(t->hidden);
+    free(t->self);
+    free(t->total);
+    free(t->number);
+    free(t->listed);
+}
+
 struct lean *lean_new(const struct data *d)
 {
     struct lean *l = data_alloc(1, sizeof *l);
@@ -139,7 +177,12 @@ struct lean *lean_new(const struct data *d)
                        .row = data_alloc(d->nodes, sizeof *l->row),
                        .total = data_alloc(d->nodes, sizeof *l->total),
                        .self = data_alloc(d->nodes, sizeof *l->self),
-                       .text = data_alloc(TEXT, 1)};
+                       .text = data_alloc(TEXT, 1),
+                       .below = data_alloc(d->nodes, sizeof *l->below),
+                       .node = data_alloc(d->nodes, sizeof *l->node),
+                       .child = data_alloc(d->nodes, sizeof *l->child),
+                       .first = data_alloc(d->nodes + 2, sizeof *l->first)};
+    new_table(&l->t, d);
     for (size_t s = 0; ok && s < d->services; s++) {
         l->s[s].nodes = d->first[s + 1] - d->first[s];
         l->s[s].parent = d->parent + d->first[s];
@@ -168,6 +211,11 @@ struct lean *lean_free(struct lean *l)
     free(l->total);
     free(l->self);
     free(l->text);
+    free(l->below);
+    free(l->node);
+    free(l->child);
+    free(l->first);
+    free_table(&l->t);
     free(l);
     return NULL;
 }
@@ -321,5 +369,226 @@ int64_t lean_answer(struct lean *l, size_t services, size_t *ret_bytes)
         sum += l->total[0];
     }
     *ret_bytes = (size_t)(end - l->text);
+    return sum;
+}
+
+/* ---- as the API answers it ------------------------------------------------------------------- */
+
+/* Totals and nodes below, in one pass. */
+static void tree_and_nodes(struct lean *l, const struct service *s)
+{
+    uint32_t node = 0;
+
+    memset(l->self, 0, s->nodes * sizeof *l->self);
+    memset(l->below, 0, s->nodes * sizeof *l->below);
+    for (const unsigned char *p = s->rollup; p < s->rollup_end;) {
+        node += get_varint(&p);
+        l->self[node] = (int64_t)get_varint(&p) * DATA_CPU_NS;
+    }
+    memcpy(l->total, l->self, s->nodes * sizeof *l->total);
+    for (uint32_t i = s->nodes - 1; i > 0; i--) {
+        if (!l->total[i])
+            continue;
+        l->below[s->parent[i]] += ++l->below[i];
+        l->total[s->parent[i]] += l->total[i];
+    }
+    l->below[0]++;
+}
+
+/*
+ * What is shown: node[k] in the order of the trie, so that parents come first and the root is 0;
+ * child[] by parent, largest first: those of k are child[first[k]] to child[first[k + 1]].
+ */
+static void order_shown(struct lean *l, const struct service *s, int64_t least)
+{
+    uint32_t *first = l->first, n = 1;
+
+    l->node[0] = l->row[0] = 0;
+    for (uint32_t i = 1; i < s->nodes; i++) {
+        if (l->total[i] < least)
+            continue;
+        l->row[i] = n;
+        l->node[n++] = i;
+    }
+    memset(first, 0, (n + 2) * sizeof *first);
+    for (uint32_t k = 1; k < n; k++)
+        first[l->row[s->parent[l->node[k]]] + 2]++;
+    for (uint32_t k = 2; k < n + 2; k++)
+        first[k] += first[k - 1];
+    for (uint32_t k = 1; k < n; k++) {
+        uint32_t p = l->row[s->parent[l->node[k]]];
+
+        l->child[first[p + 1]++] = k;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t i = first[k] + 1; i < first[k + 1]; i++) {
+            uint32_t one = l->child[i], at = i;
+
+            for (; at > first[k] && l->total[l->node[l->child[at - 1]]] < l->total[l->node[one]];
+                 at--)
+                l->child[at] = l->child[at - 1];
+            l->child[at] = one;
+        }
+    }
+}
+
+static void put_row(struct table *t, uint32_t depth, uint32_t function, int64_t self, int64_t total)
+{
+    t->depth[t->rows] = depth;
+    t->function[t->rows] = function;
+    t->self[t->rows] = self;
+    t->total[t->rows] = total;
+    t->hidden[t->rows++] = 0;
+}
+
+static void put_node(struct lean *l, const struct service *s, uint32_t i, uint32_t depth)
+{
+    struct table *t = &l->t;
+    uint32_t f = s->function[i];
+
+    if (!t->number[f]) {
+        t->listed[t->functions] = f;
+        t->number[f] = ++t->functions;
+    }
+    put_row(t, depth, t->number[f], l->self[i], l->total[i]);
+}
+
+/* What the shown children of k leave of it. */
+static void put_hidden(struct lean *l, uint32_t k, uint32_t depth)
+{
+    uint32_t i = l->node[k], nodes = l->below[i] - 1;
+    int64_t rest = l->total[i] - l->self[i];
+
+    for (uint32_t at = l->first[k]; at < l->first[k + 1]; at++) {
+        rest -= l->total[l->node[l->child[at]]];
+        nodes -= l->below[l->node[l->child[at]]];
+    }
+    if (!nodes)
+        return;
+    put_row(&l->t, depth + 1, 0, rest, rest);
+    l->t.hidden[l->t.rows - 1] = nodes;
+}
+
+static void rows_of_service(struct lean *l, const struct service *s, int64_t least)
+{
+    uint32_t path[DEPTH] = {}, next[DEPTH], depth = 0;
+
+    tree_and_nodes(l, s);
+    order_shown(l, s, least);
+    put_node(l, s, 0, 0);
+    next[0] = l->first[0];
+    for (;;) {
+        uint32_t k = path[depth];
+
+        if (next[depth] < l->first[k + 1]) {
+            uint32_t child = l->child[next[depth]++];
+
+            path[++depth] = child;
+            next[depth] = l->first[child];
+            put_node(l, s, l->node[child], depth);
+            continue;
+        }
+        put_hidden(l, k, depth);
+        if (depth-- == 0)
+            break;
+    }
+}
+
+static char *put_key(char *p, const char *key)
+{
+    size_t n = strlen(key);
+
+    p[-1] = p[-1] == ',' ? ']' : p[-1]; /* ends the column before */
+    *p++ = ',';
+    *p++ = '"';
+    memcpy(p, key, n);
+    p += n;
+    memcpy(p, "\":[", 3);
+    return p + 3;
+}
+
+static char *put_column(char *p, const char *key, const uint32_t *v, uint32_t n)
+{
+    p = put_key(p, key);
+    for (uint32_t i = 0; i < n; i++) {
+        p = put_number(p, v[i]);
+        *p++ = ',';
+    }
+    return p;
+}
+
+/* each: what the numbers are divided by */
+static char *put_weights(char *p, const char *key, const int64_t *v, uint32_t n, int64_t each)
+{
+    p = put_key(p, key);
+    for (uint32_t i = 0; i < n; i++) {
+        p = put_number(p, (uint64_t)(v[i] / each));
+        *p++ = ',';
+    }
+    return p;
+}
+
+static char *put_functions(const struct lean *l, char *p)
+{
+    static const char hex[] = "0123456789abcdef";
+
+    p = put_key(p, "strings");
+    for (uint32_t k = 0; k < l->t.functions; k++) {
+        size_t n;
+        const char *name = data_name(l->d, l->t.listed[k], &n);
+
+        *p++ = '"';
+        for (size_t i = 0; i < n; i++) {
+            if (name[i] == '"' || name[i] == '\\')
+                *p++ = '\\';
+            *p++ = name[i];
+        }
+        *p++ = '"';
+        *p++ = ',';
+    }
+    p = put_key(p, "key");
+    for (uint32_t k = 0; k < l->t.functions; k++) {
+        struct str name;
+        uint64_t key;
+
+        name.p = data_name(l->d, l->t.listed[k], &name.n);
+        key = func_key((struct str){NULL, 0}, name);
+        *p++ = '"';
+        for (int shift = 60; shift >= 0; shift -= 4)
+            *p++ = hex[key >> shift & 15];
+        *p++ = '"';
+        *p++ = ',';
+    }
+    return p;
+}
+
+int64_t lean_columns(struct lean *l, size_t services, size_t *ret_bytes)
+{
+    uint64_t observations = 0;
+    struct table *t = &l->t;
+    char *p = l->text;
+    int64_t sum = 0, least;
+
+    for (size_t s = 0; s < services; s++)
+        observations += l->s[s].observations;
+    least = ((int64_t)observations * DATA_CPU_NS + PIXELS - 1) / PIXELS;
+    t->rows = t->functions = 0;
+    for (size_t s = 0; s < services; s++) {
+        rows_of_service(l, &l->s[s], least);
+        sum += l->total[0];
+    }
+    *p++ = '{';
+    p = put_column(p, "depth", t->depth, t->rows);
+    p = put_column(p, "func", t->function, t->rows);
+    p = put_weights(p, "self", t->self, t->rows, 1);
+    p = put_weights(p, "total", t->total, t->rows, 1);
+    p = put_weights(p, "samples", t->total, t->rows, DATA_CPU_NS);
+    p = put_column(p, "hidden", t->hidden, t->rows);
+    p = put_functions(l, p);
+    for (uint32_t k = 0; k < t->functions; k++)
+        t->number[t->listed[k]] = 0;
+    *ret_bytes = (size_t)(p - l->text);
+    if (*ret_bytes > TEXT / 2)
+        data_die("the lean answer is too long");
     return sum;
 }

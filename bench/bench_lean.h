@@ -13,6 +13,10 @@
  *   answer  a whole flame graph from a roll-up in memory: (id, count) of each stack as varints,
  *           tree, nodes of at least 1/10,000 of the whole, printed as JSON with the names of their
  *           functions. No floor in the strict sense, but what a store without any ballast would do
+ *   columns the same of nodes of at least 1/1,920, as GET /flamegraph answers them: largest
+ * siblings first, columns of depth, function, self, total, samples and hidden nodes with a row for
+ *           what a node hides, functions once each with name and key, names escaped. Without what
+ *           stands beside a tree there: coverage, loss, quality
  *
  * Each for the first n services (0 is the largest). One thread.
  */
@@ -28,3 +32,4 @@ uint64_t lean_count(struct lean *l, size_t services);
 int64_t lean_tree(struct lean *l, size_t services);
 /* Returns the sum of the roots; *ret_bytes of JSON. */
 int64_t lean_answer(struct lean *l, size_t services, size_t *ret_bytes);
+int64_t lean_columns(struct lean *l, size_t services, size_t *ret_bytes);

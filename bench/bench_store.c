@@ -164,6 +164,10 @@ static void lean_timed(struct lean *l, size_t services, const char *tail)
     (void)lean_answer(l, services, &bytes);
     (void)snprintf(name, sizeof name, "lean%s", tail);
     end(name, t, bytes);
+    t = begin();
+    (void)lean_columns(l, services, &bytes);
+    (void)snprintf(name, sizeof name, "columns%s", tail);
+    end(name, t, bytes);
 }
 
 /* Twice each, so that none is punished for the caches that another emptied. only: the name of one

@@ -103,6 +103,17 @@ struct list {
     int r;
 };
 
+static void set_last(struct query_metric_row *row, const struct store_metric *m)
+{
+    row->status = status_at(m, m->n - 1);
+    row->is_int = m->inum != NULL;
+    if (m->inum)
+        row->inum = m->inum[m->n - 1];
+    else
+        row->num = m->num[m->n - 1];
+    row->seen.t1 = m->t[m->n - 1];
+}
+
 static int add_row(struct list *l, const struct store_metric *m)
 {
     int yes = query_takes(l->takes, &m->labels, m->target, 0, l->e);
@@ -112,8 +123,7 @@ static int add_row(struct list *l, const struct store_metric *m)
         return yes < 0 ? yes : 0;
     if (l->n && l->v[l->n - 1].metric.id == metric_id(m)) { /* the next piece of the series */
         l->v[l->n - 1].n += m->n;
-        l->v[l->n - 1].status = status_at(m, m->n - 1);
-        l->v[l->n - 1].seen.t1 = m->t[m->n - 1];
+        set_last(&l->v[l->n - 1], m);
         return 0;
     }
     row = query_grow(l->q, l->v, l->n, &l->room, sizeof *row, l->e);
@@ -121,9 +131,8 @@ static int add_row(struct list *l, const struct store_metric *m)
         return -ENOMEM;
     l->v = row;
     row = &l->v[l->n++];
-    row->n = m->n;
-    row->status = status_at(m, m->n - 1);
-    row->seen = (struct interval){m->t[0], m->t[m->n - 1]};
+    *row = (struct query_metric_row){.n = m->n, .seen = {m->t[0], m->t[0]}};
+    set_last(row, m);
     TRY(metric_copy(l->q, m, &row->metric, l->e));
     return query_alive(l->q, l->e);
 }
@@ -143,23 +152,34 @@ static int row_cmp(const void *a, const void *b)
     return metric_cmp(&x->metric, &y->metric);
 }
 
-int query_metrics(struct query *q, struct str name, uint32_t limit, uint64_t after,
-                  struct query_metrics *ret, struct query_err *e)
+/* name {NULL, 0}: all */
+static int list_named(struct list *l, struct str name)
+{
+    struct query *q = l->q;
+    struct store_ask ask = {.range = q->head.range, .name = name};
+    struct err err = {};
+    int r = store_metrics(q->view, &ask, on_row, l, &err);
+
+    if (l->r < 0)
+        return l->r;
+    if (r < 0)
+        return query_store_failed(q, r, &err, l->e);
+    q->head.partial |= r == STORE_PARTIAL;
+    return 0;
+}
+
+int query_metrics(struct query *q, const struct str *name, uint32_t n_name, uint32_t limit,
+                  uint64_t after, struct query_metrics *ret, struct query_err *e)
 {
     struct query_takes takes;
     struct list l = {.q = q, .e = e, .takes = &takes};
-    struct store_ask ask = {.range = q->head.range, .name = name};
-    struct err err = {};
     uint32_t from = 0;
-    int r;
 
     TRY(query_takes_init(q, &takes, e));
-    r = store_metrics(q->view, &ask, on_row, &l, &err);
-    if (l.r < 0)
-        return l.r;
-    if (r < 0)
-        return query_store_failed(q, r, &err, e);
-    q->head.partial |= r == STORE_PARTIAL;
+    if (n_name == 0)
+        TRY(list_named(&l, (struct str){NULL, 0}));
+    for (uint32_t i = 0; i < n_name; i++)
+        TRY(list_named(&l, name[i]));
     if (l.n > 1)
         qsort(l.v, l.n, sizeof *l.v, row_cmp);
     while (after && from < l.n && l.v[from].metric.id != after)

@@ -552,6 +552,10 @@ struct query_series {
     struct str by[QUERY_BY_MAX];
     uint32_t n_line;
     const struct query_line *line;
+    /* of all lines together, each source once: what several groups share is in each of their lines
+     */
+    const int64_t *covered_ns;
+    const unit_i128 *lost;
 };
 
 [[nodiscard]] int query_series(struct query *q, const struct query_series_ask *ask,
@@ -790,16 +794,20 @@ struct query_metric_row {
     struct query_metric metric;
     uint64_t n;                /* readings in range, failed ones included */
     enum metric_status status; /* of the last */
-    struct interval seen;      /* first and last reading */
+    bool is_int;               /* the last is in inum, else in num; METRIC_OK alone has one */
+    double num;
+    int64_t inum;
+    struct interval seen; /* first and last reading */
 };
 struct query_metrics {
     uint32_t n;
     const struct query_metric_row *row; /* by name, unit, then id */
     bool truncated;
 };
-/* name {NULL, 0}: all */
-[[nodiscard]] int query_metrics(struct query *q, struct str name, uint32_t limit, uint64_t after,
-                                struct query_metrics *ret, struct query_err *e);
+/* name: n_name of them, no two alike; 0: all */
+[[nodiscard]] int query_metrics(struct query *q, const struct str *name, uint32_t n_name,
+                                uint32_t limit, uint64_t after, struct query_metrics *ret,
+                                struct query_err *e);
 
 enum query_metric_agg {
     QUERY_METRIC_AUTO = 0, /* avg of gauges, rate of counters */

@@ -66,6 +66,7 @@ static int64_t resolution(const struct query *q)
 
 struct line_ctx {
     const struct query *q;
+    bool all;       /* every source */
     uint32_t group; /* STORE_REST: all that no other group has */
 };
 
@@ -101,7 +102,7 @@ static bool speaks(const struct line_ctx *l, const struct query_cover *c)
 {
     const struct query *q = l->q;
 
-    if (q->n_by == 0)
+    if (l->all)
         return true;
     if (l->group < q->gather->n_group)
         return in_group(q, c, l->group);
@@ -249,6 +250,22 @@ static void finish_line(const struct query *q, struct line *l, uint32_t n)
     l->out.lost = l->lost;
 }
 
+/* Coverage and loss of the whole. Without groups the one line has them. */
+static int fill_whole(struct query *q, const struct query_evidence *ev, const struct line *line,
+                      struct query_series *ret, struct query_err *e)
+{
+    struct line_ctx ctx = {.q = q, .all = true};
+    struct line l = line[0];
+
+    if (q->n_by) {
+        TRY(new_line(q, &l, ret->n, e));
+        TRY(cover_line(q, ev, ret->bucket_ns, &ctx, &l, ret->n, e));
+    }
+    ret->covered_ns = l.covered;
+    ret->lost = l.lost;
+    return 0;
+}
+
 static int fill(struct query *q, const struct query_evidence *ev, struct query_series *ret,
                 struct query_err *e)
 {
@@ -269,7 +286,7 @@ static int fill(struct query *q, const struct query_evidence *ev, struct query_s
         add_acc(&line[at], g->acc[i]);
     }
     for (uint32_t i = 0; i < n_line; i++) {
-        struct line_ctx ctx = {q, q->n_by && i < g->n_group ? i : STORE_REST};
+        struct line_ctx ctx = {.q = q, .all = !q->n_by, .group = i < g->n_group ? i : STORE_REST};
 
         if (q->n_by && i == g->n_group && !rest)
             break;
@@ -283,7 +300,7 @@ static int fill(struct query *q, const struct query_evidence *ev, struct query_s
     }
     ret->n_line = n_out;
     ret->line = out;
-    return 0;
+    return fill_whole(q, ev, line, ret, e);
 }
 
 static unit_i128 amount(const struct query *q, const struct query_amount *a)

@@ -163,9 +163,10 @@ int api_param_flag(const struct api_call *c, const char *name, bool *v, struct q
     return 0;
 }
 
-static bool repeatable(struct str name)
+static bool repeatable(const struct api_call *c, struct str name)
 {
-    return str_eq(name, STR("by")) || str_eq(name, STR("any")) || str_eq(name, STR("f"));
+    return str_eq(name, STR("by")) || str_eq(name, STR("any")) || str_eq(name, STR("f")) ||
+           (str_eq(name, STR("name")) && c->route->param == metrics_params);
 }
 
 /* Every parameter is known to the route and, but for lists, given once. */
@@ -180,7 +181,7 @@ static bool check_params(struct api_call *c)
 
         while (*p && !str_eq(n, str_c(*p)))
             p++;
-        for (uint32_t k = 0; k < i && !repeatable(n); k++)
+        for (uint32_t k = 0; k < i && !repeatable(c, n); k++)
             twice |= str_eq(c->req->param[k].name, n);
         if (*p && !twice)
             continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "server/api_private.h"
@@ -9,6 +10,7 @@
 
 #define LIMIT_DEFAULT  1000
 #define LIMIT_MAX      10000
+#define NAMES_MAX      64
 #define LINES_DEFAULT  100
 #define LINES_MAX      1000
 #define POINTS_DEFAULT 600
@@ -24,11 +26,57 @@ static void put_metric(struct json_out *j, const struct query_metric *m)
     api_put_owner(j, &m->owner);
 }
 
+static void put_int(struct api_call *c, int64_t v)
+{
+    if (c->numbers_as_strings)
+        json_dec_i64(&c->json, v);
+    else if (v > -EXACT_MAX && v < EXACT_MAX)
+        json_i64(&c->json, v);
+    else
+        json_double(&c->json, (double)v);
+}
+
+static void put_last(struct api_call *c, const struct query_metric_row *row)
+{
+    json_key(&c->json, "last");
+    if (row->status != METRIC_OK || (!row->is_int && !isfinite(row->num)))
+        json_null_value(&c->json);
+    else if (row->is_int)
+        put_int(c, row->inum);
+    else
+        json_double(&c->json, row->num);
+}
+
+/* Each once. */
+static int names_ask(const struct api_call *c, struct str name[static NAMES_MAX], uint32_t *ret_n,
+                     struct query_err *e)
+{
+    uint32_t n = 0, k;
+
+    for (uint32_t i = 0; i < c->req->n_param; i++) {
+        struct str v = c->req->param[i].value;
+
+        if (!str_eq(c->req->param[i].name, STR("name")) || v.n == 0)
+            continue;
+        for (k = 0; k < n && !str_eq(name[k], v);)
+            k++;
+        if (k < n)
+            continue;
+        if (n == NAMES_MAX)
+            return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "name", "more than %d names",
+                              NAMES_MAX);
+        name[n++] = v;
+    }
+    *ret_n = n;
+    return 0;
+}
+
 int api_metrics(struct api_call *c, struct query_err *e)
 {
     struct str after = api_param(c, "after");
     struct json_out *j = &c->json;
-    uint32_t limit = LIMIT_DEFAULT;
+    uint32_t limit = LIMIT_DEFAULT, n_name = 0;
+    struct str name[NAMES_MAX];
     struct query_metrics m = {};
     uint64_t id = 0;
 
@@ -37,7 +85,8 @@ int api_metrics(struct api_call *c, struct query_err *e)
     if (after.n && !str_hex64(after, &id))
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "after",
                           "after is the next of a page before");
-    TRY(query_metrics(c->query, api_param(c, "name"), limit, id, &m, e));
+    TRY(names_ask(c, name, &n_name, e));
+    TRY(query_metrics(c->query, name, n_name, limit, id, &m, e));
     json_object_begin(j);
     api_put_head(c, "metrics");
     json_key(j, "partial");
@@ -51,6 +100,7 @@ int api_metrics(struct api_call *c, struct query_err *e)
         json_u64(j, m.row[i].n);
         json_key(j, "status");
         json_cstr(j, query_metric_status_word((uint8_t)m.row[i].status));
+        put_last(c, &m.row[i]);
         api_put_ns(j, "first_ns", m.row[i].seen.t0.v);
         api_put_ns(j, "last_ns", m.row[i].seen.t1.v);
         json_object_end(j);
@@ -67,16 +117,6 @@ int api_metrics(struct api_call *c, struct query_err *e)
 
 /* ---- numbers by bucket -------------------------------------------------------------------------
  */
-
-static void put_int(struct api_call *c, int64_t v)
-{
-    if (c->numbers_as_strings)
-        json_dec_i64(&c->json, v);
-    else if (v > -EXACT_MAX && v < EXACT_MAX)
-        json_i64(&c->json, v);
-    else
-        json_double(&c->json, (double)v);
-}
 
 static void put_values(struct api_call *c, const struct query_metric_lines *s,
                        const struct query_metric_line *l)

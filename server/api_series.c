@@ -57,6 +57,24 @@ static void put_rate(struct json_out *j, unit_i128 v, int64_t covered_ns)
         json_double(j, (double)v / ((double)covered_ns / 1e9));
 }
 
+static void put_covered(struct json_out *j, const int64_t *ns, uint32_t n)
+{
+    json_key(j, "covered");
+    json_array_begin(j);
+    for (uint32_t i = 0; i < n; i++)
+        json_i64(j, ns[i]);
+    json_array_end(j);
+}
+
+static void put_lost(struct api_call *c, const unit_i128 *lost, uint32_t n)
+{
+    json_key(&c->json, "lost");
+    json_array_begin(&c->json);
+    for (uint32_t i = 0; i < n; i++)
+        api_put_number(c, lost[i]);
+    json_array_end(&c->json);
+}
+
 static void put_line(struct api_call *c, const struct query_series *s, const struct query_line *l,
                      bool rate)
 {
@@ -84,16 +102,8 @@ static void put_line(struct api_call *c, const struct query_series *s, const str
             api_put_samples(c, l->samples[i]);
     }
     json_array_end(j);
-    json_key(j, "covered");
-    json_array_begin(j);
-    for (uint32_t i = 0; i < s->n; i++)
-        json_i64(j, l->covered_ns[i]);
-    json_array_end(j);
-    json_key(j, "lost");
-    json_array_begin(j);
-    for (uint32_t i = 0; i < s->n; i++)
-        api_put_number(c, l->lost[i]);
-    json_array_end(j);
+    put_covered(j, l->covered_ns, s->n);
+    put_lost(c, l->lost, s->n);
     json_object_end(j);
 }
 
@@ -132,6 +142,8 @@ int api_timeseries(struct api_call *c, struct query_err *e)
     json_bool(j, s.raised);
     json_key(j, "n");
     json_u64(j, s.n);
+    put_covered(j, s.covered_ns, s.n);
+    put_lost(c, s.lost, s.n);
     json_key(j, "series");
     json_array_begin(j);
     for (uint32_t i = 0; i < s.n_line; i++)

@@ -60,7 +60,8 @@ struct figure {
     const char *name, *unit;
     bool counter;
     int64_t v;
-    const char *why; /* label; NULL: none */
+    const char *why;            /* label; NULL: none */
+    char python[METRIC_PYTHON]; /* label; "": none */
 };
 
 #define MAX_FIGURES 320
@@ -146,6 +147,20 @@ static void put_why(struct figures *f, const char *name, const char *why, uint64
     f->v[f->n - 1].why = why;
 }
 
+static void put_python_version(struct figures *f, const struct py_version *v)
+{
+    struct figure *g;
+
+    put(f, "agent_python_versions", "count", false, v->processes);
+    g = &f->v[f->n - 1];
+    g->why = pylayout_name(v->state);
+    if (v->hex)
+        (void)snprintf(g->python, sizeof g->python, "%u.%u.%u", v->hex >> 24, v->hex >> 16 & 255,
+                       v->hex >> 8 & 255);
+    else
+        (void)snprintf(g->python, sizeof g->python, "unknown");
+}
+
 static void put_python(struct figures *f, const struct collector *c)
 {
     static const char *const err[SA_PE_N] = {
@@ -163,6 +178,8 @@ static void put_python(struct figures *f, const struct collector *c)
         put(f, "agent_python_processes", "count", false, s.processes[i]);
         f->v[f->n - 1].why = pylayout_name((enum pylayout_result)i);
     }
+    for (uint32_t i = 0; i < s.n_version; i++)
+        put_python_version(f, &s.version[i]);
     put(f, "agent_python_by_entry_frame", "count", false, s.by_shim);
     put(f, "agent_python_unmerged", "count", false, s.unmerged);
     put(f, "agent_python_samples", "count", true, s.samples);
@@ -419,13 +436,15 @@ struct batchmake_metric *collector_metrics(struct collector *c, real_ns t, uint3
     struct figures *f = collect(c);
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < f->n; i++)
-        m[n++] = (struct batchmake_metric){.name = f->v[i].name,
-                                           .unit = f->v[i].unit,
-                                           .counter = f->v[i].counter,
-                                           .t = t,
-                                           .v = f->v[i].v,
-                                           .why = f->v[i].why};
+    for (uint32_t i = 0; i < f->n; i++) {
+        m[n] = (struct batchmake_metric){.name = f->v[i].name,
+                                         .unit = f->v[i].unit,
+                                         .counter = f->v[i].counter,
+                                         .t = t,
+                                         .v = f->v[i].v,
+                                         .why = f->v[i].why};
+        memcpy(m[n++].python, f->v[i].python, METRIC_PYTHON);
+    }
     for (struct proc *p = proc_next(c->procs, NULL); p && n + PROCESS_METRICS <= MAX_METRICS;
          p = proc_next(c->procs, p)) {
         if (p->profiled_ns > 0 && !p->kthread)
@@ -573,10 +592,11 @@ static void status_json(struct collector *c, const char *state, struct buf *out)
     json_key(&j, "figures");
     json_object_begin(&j);
     for (uint32_t i = 0; i < f->n; i++) {
+        const struct figure *g = &f->v[i];
         char name[64];
 
-        (void)snprintf(name, sizeof name, "%s%s%s", f->v[i].name, f->v[i].why ? "_" : "",
-                       f->v[i].why ? f->v[i].why : "");
+        (void)snprintf(name, sizeof name, "%s%s%s%s%s", g->name, g->python[0] ? "_" : "", g->python,
+                       g->why ? "_" : "", g->why ? g->why : "");
         json_key(&j, name);
         json_dec_i64(&j, f->v[i].v);
     }

@@ -433,6 +433,19 @@ bool py_any(const struct py *y)
     return y && y->any;
 }
 
+static void count_version(struct py_stats *s, uint32_t hex, enum pylayout_result state)
+{
+    uint32_t i = 0;
+
+    while (i < s->n_version && (s->version[i].hex != hex || s->version[i].state != state))
+        i++;
+    if (i == PY_VERSIONS)
+        return;
+    if (i == s->n_version)
+        s->version[s->n_version++] = (struct py_version){.hex = hex, .state = state};
+    s->version[i].processes++;
+}
+
 void py_get_stats(const struct py *y, struct py_stats *ret)
 {
     uint32_t pos = 0;
@@ -446,6 +459,7 @@ void py_get_stats(const struct py *y, struct py_stats *ret)
         const struct pyproc *q = from_u64(v);
 
         ret->processes[q->state]++;
+        count_version(ret, q->layout.version, q->state);
         ret->by_shim += q->state == PYLAYOUT_OK && q->layout.py.by_shim;
         ret->unmerged += q->state == PYLAYOUT_OK && q->layout.py.jit_nofp;
     }

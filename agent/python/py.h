@@ -25,12 +25,22 @@ struct py_conf {
 
 #define PY_DOUBT_SAMPLES 200 /* from so many on a share is judged */
 
+#define PY_VERSIONS 24 /* told apart; of one beyond them the processes alone are counted */
+
+struct py_version {
+    uint32_t hex; /* PY_VERSION_HEX; 0: not known yet */
+    enum pylayout_result state;
+    uint64_t processes; /* now */
+};
+
 struct py_stats {
     uint64_t processes[PYLAYOUT_N]; /* now, by how the check went; PYLAYOUT_OK: read */
-    uint64_t by_shim, unmerged;     /* of those read: by entry frames; JIT code without frames */
-    uint64_t samples;               /* of threads in processes that are read */
-    uint64_t with_frames;           /* with a Python frame */
-    uint64_t merged;                /* of them: all of the frames in their places */
+    uint32_t n_version;
+    struct py_version version[PY_VERSIONS];
+    uint64_t by_shim, unmerged; /* of those read: by entry frames; JIT code without frames */
+    uint64_t samples;           /* of threads in processes that are read */
+    uint64_t with_frames;       /* with a Python frame */
+    uint64_t merged;            /* of them: all of the frames in their places */
     uint64_t frames;
     uint64_t is_short, drained; /* samples with SA_F_PY_SHORT, SA_F_PY_DRAINED */
     uint64_t err[16];           /* by enum sa_pyerr */

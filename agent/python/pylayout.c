@@ -252,6 +252,7 @@ enum pylayout_result pylayout_read(const struct pyelf *e, uint64_t bias,
     if (e->version && rd(mem, &hex, sizeof hex, e->version + bias) < 0)
         return PYLAYOUT_GONE;
     r = pylayout_of_version(hex, e->runtime + bias, ret);
+    ret->version = (uint32_t)hex;
     if (r != PYLAYOUT_OK)
         return r;
     ret->code_type = e->code_type ? e->code_type + bias : 0;

@@ -13,6 +13,7 @@
  */
 struct pylayout {
     struct sa_py py;
+    uint32_t version; /* PY_VERSION_HEX, of one that is refused too; 0: not read */
     uint64_t runtime; /* address of _PyRuntime in this process */
     uint64_t code_type;
     /* what BPF does not need */

@@ -452,8 +452,13 @@ static void add_metrics(struct making *k)
         int64_t *v = arena_new(&k->arena, int64_t);
         uint64_t target = 0;
         uint32_t name = intern_c(k, m->name), unit = intern_c(k, m->unit);
-        const struct label why = {STR("why"), str_c(m->why)};
+        struct label l[2];
+        uint32_t n = 0;
 
+        if (m->python[0])
+            l[n++] = (struct label){STR("python"), str_c(m->python)};
+        if (m->why)
+            l[n++] = (struct label){STR("why"), str_c(m->why)};
         if (!t || !v || (m->serial && !map_get(&k->by_serial, m->serial, &target)))
             continue; /* a process without a row in this batch has no target here */
         *t = m->t;
@@ -462,7 +467,7 @@ static void add_metrics(struct making *k)
             (struct batch_metric){.name = name,
                                   .unit = unit,
                                   .kind = m->counter ? METRIC_COUNTER : METRIC_GAUGE,
-                                  .labels = m->why ? labels_index(k, pairs_of(k, &why, 1)) : 0,
+                                  .labels = n ? labels_index(k, pairs_of(k, l, n)) : 0,
                                   .target = (uint32_t)target,
                                   .n = 1,
                                   .t = t,

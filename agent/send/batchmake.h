@@ -32,13 +32,16 @@ struct batchmake_conf {
     uint32_t n_label;
 };
 
+#define METRIC_PYTHON 16 /* room of a version: "3.11.7" */
+
 struct batchmake_metric {
     const char *name, *unit; /* static */
     bool counter;            /* else a gauge */
     uint64_t serial;         /* of the process; 0: the host */
     real_ns t;
     int64_t v;
-    const char *why; /* static: its label "why"; NULL: none */
+    const char *why;            /* static: its label "why"; NULL: none */
+    char python[METRIC_PYTHON]; /* its label "python"; "": none */
 };
 
 struct batchmake_event {

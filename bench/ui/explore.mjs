@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * How long a profile of one million nodes takes from the request to the painted picture, how smoothly it
- * moves at 1920 x 1080, and how long speedscope takes to open the same data.
+ * moves at 1920 x 1080 and at 3840 x 2160 (4k: one device pixel a pixel; 4k_dpr2: two, as such a screen is
+ * mostly set), and how long speedscope takes to open the same data.
  *
  *   npm ci --ignore-scripts            in web/: Chromium's driver
  *   npm ci --ignore-scripts            in bench/ui/: the rival, pinned; without it its lines are `skip`
@@ -74,21 +75,16 @@ for (let i = 0; i < ROUNDS * 3; i++) {
 say('request_to_paint_warm', median(times), 'ms', times);
 
 /* ---- frames ---- */
-for (const [what, whole] of [['trimmed', false], ['whole', true]]) {
-  if (whole) {
-    server.state.say.delete('/flamegraph');
-    server.state.whole = true;
-    await p.page.goto(`${server.url}/explore`);
-    await p.page.waitForFunction(() => window.strataCounters?.nodes > 500_000, null, { timeout: 120_000 });
-    await p.page.waitForTimeout(1500);
-  }
-  for (const motion of ['pan', 'zoom', 'scroll']) {
-    const runs = [];
-    for (let i = 0; i < Math.max(3, ROUNDS >> 1); i++) runs.push(await p.page.evaluate(move, [motion, SECONDS]));
-    say(`frames_${what}_${motion}`, median(runs), 'frames/s', runs);
-  }
-}
+await frames(p.page, '', ['trimmed', 'whole']);
 await p.page.close();
+for (const [size, options, which] of [
+  ['4k_', { width: 3840, height: 2160 }, ['trimmed', 'whole']],
+  ['4k_dpr2_', { width: 1920, height: 1080, dpr: 2 }, ['trimmed']],
+]) {
+  const big = await open(browser, { ...options, motion: 'no-preference' });
+  await frames(big.page, size, which);
+  await big.page.close();
+}
 
 /* ---- speedscope, the same data ---- */
 if (!existsSync(RIVAL)) console.log('speedscope_open,skip,ms,0,,\nspeedscope_ratio,skip,times,0,,');
@@ -146,6 +142,23 @@ else {
 }
 await browser.close();
 await server.close();
+
+/** Frames per second of each motion, of the trimmed tree and of the whole one. */
+async function frames(page, size, which) {
+  for (const what of which) {
+    server.state.whole = what === 'whole';
+    if (server.state.whole) server.state.say.delete('/flamegraph');
+    else server.state.say.set('/flamegraph', () => ({ status: 200, body }));
+    await page.goto(`${server.url}/explore`);
+    await page.waitForFunction((least) => window.strataCounters?.nodes > least, server.state.whole ? 500_000 : 5000, { timeout: 120_000 });
+    await page.waitForTimeout(1500);
+    for (const motion of ['pan', 'zoom', 'scroll']) {
+      const runs = [];
+      for (let i = 0; i < Math.max(3, ROUNDS >> 1); i++) runs.push(await page.evaluate(move, [motion, SECONDS]));
+      say(`frames_${size}${what}_${motion}`, median(runs), 'frames/s', runs);
+    }
+  }
+}
 
 /** Runs in the page: one step a frame for some seconds; frames per second. */
 function move([motion, seconds]) {

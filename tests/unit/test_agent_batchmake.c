@@ -277,9 +277,10 @@ static void labels_and_targets(void **state)
     struct label as_new[] = {{STR("service"), STR("new")}};
     struct stackagg_window *w[1];
     struct batchmake_metric metric[] = {
-        {"process_cpu", "nanoseconds", true, 1, {T0 + NS_PER_S}, 5, NULL},
-        {"process_cpu", "nanoseconds", true, 99, {T0 + NS_PER_S}, 6, NULL}, /* no row, no target */
-        {"agent_rss", "bytes", false, 0, {T0 + NS_PER_S}, 7, "full"}};
+        {"process_cpu", "nanoseconds", true, 1, {T0 + NS_PER_S}, 5, NULL, ""},
+        {"process_cpu", "nanoseconds", true, 99, {T0 + NS_PER_S}, 6, NULL, ""}, /* no row, no target
+                                                                                 */
+        {"agent_rss", "bytes", false, 0, {T0 + NS_PER_S}, 7, "full", "3.11.7"}};
     struct batchmake_event event = {{T0}, "restart", "version=1"};
     struct batchmake_job job = {
         .window = w, .n_window = 1, .metric = metric, .n_metric = 3, .event = &event, .n_event = 1};
@@ -311,6 +312,7 @@ static void labels_and_targets(void **state)
     assert_int_equal(decoded.metric[0].inum[0], 5);
     assert_int_equal(decoded.metric[1].kind, METRIC_GAUGE);
     assert_str(label(decoded.metric[1].labels, STR("why")), STR("full"));
+    assert_str(label(decoded.metric[1].labels, STR("python")), STR("3.11.7"));
     assert_str(decoded.str[decoded.event[0].kind], STR("restart"));
     assert_str(decoded.str[decoded.label.pair[1]], STR("box"));
     assert_str(decoded.str[decoded.label.pair[3]], STR("agent"));

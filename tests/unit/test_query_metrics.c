@@ -175,8 +175,9 @@ static void minutes_and_pieces(void **state)
     a.agg = QUERY_METRIC_LAST;
     lines(q, &a, &r);
     assert_true(r.line[0].num[0] == 8);
-    assert_ok(query_metrics(q, STR("m"), 10, 0, &l, &test_err), &test_err);
+    assert_ok(query_metrics(q, &(struct str){"m", 1}, 1, 10, 0, &l, &test_err), &test_err);
     assert_true(l.n == 1 && l.row[0].n == 3 && l.row[0].seen.t1.v == 119 * S);
+    assert_true(l.row[0].is_int ? l.row[0].inum == 8 : l.row[0].num == 8); /* that of the end */
     query_free(q);
     fake_store_free(s);
 }
@@ -202,6 +203,7 @@ static void metric_numbers_beyond(void **state)
 
 static void metrics_listed(void **state)
 {
+    const struct str ab[] = {STR("b"), STR("a")};
     struct query_metrics l = {};
     struct store *s = test_three();
     struct query *q;
@@ -216,17 +218,21 @@ static void metrics_listed(void **state)
                                                    .n = 1,
                                                    .p = {{S, 1, METRIC_OK}}});
     q = test_ask_any(s, "{service=\"a\"}", 0, 100 * S); /* processes 1 and 2 */
-    assert_ok(query_metrics(q, (struct str){NULL, 0}, 10, 0, &l, &test_err), &test_err);
+    assert_ok(query_metrics(q, NULL, 0, 10, 0, &l, &test_err), &test_err);
     assert_true(l.n == 2 && !l.truncated);
     query_free(q);
     q = test_ask_any(s, "", 0, 100 * S);
     do {
-        assert_ok(query_metrics(q, (struct str){NULL, 0}, 2, after, &l, &test_err), &test_err);
+        assert_ok(query_metrics(q, NULL, 0, 2, after, &l, &test_err), &test_err);
         n += l.n;
         after = l.row[l.n - 1].metric.id;
     } while (l.truncated);
     assert_int_equal(n, 5);
-    assert_int_equal(query_metrics(q, STR("a"), 2, 12345, &l, &test_err), -EINVAL);
+    assert_int_equal(query_metrics(q, ab, 1, 2, 12345, &l, &test_err), -EINVAL);
+    assert_ok(query_metrics(q, ab, 2, 10, 0, &l, &test_err), &test_err);
+    assert_int_equal(l.n, 5);
+    assert_str(l.row[2].metric.name, STR("a"));
+    assert_str(l.row[3].metric.name, STR("b"));
     query_free(q);
     fake_store_free(s);
 }

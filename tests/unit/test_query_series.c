@@ -248,6 +248,51 @@ static void losses(void **state)
     fake_store_free(s);
 }
 
+/* Two hosts lose for themselves; what a source loses that names no service both services share. */
+static void losses_of_groups(void **state)
+{
+    static const char *const labels[] = {"host=x", "host=y"};
+    static const char *const by[] = {"host", "service"};
+    const struct query_series_ask a = {.bucket_ns = 10 * S};
+    struct store *s = fake_store_new();
+    struct query_conf conf = {.store = s, .now = {100 * S}, .mem_max = 1 << 24, .max_points = 100};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        at(s, 1 * S, i ? "service=a,host=x" : "service=b,host=y", 100);
+        fake_store_cover(s, &(struct fake_cover){.type = PTYPE_CPU,
+                                                 .labels = labels[i],
+                                                 .t0 = i * 10 * S,
+                                                 .t1 = 20 * S,
+                                                 .received = 5,
+                                                 .lost_why = "ring_full",
+                                                 .lost_n = 3,
+                                                 .lost_weight = 40 + 100 * i});
+    }
+    for (int k = 0; k < 2; k++) {
+        struct query_ask ask = {.q = STR("cpu"),
+                                .from = STR("0s"),
+                                .to = STR("30s"),
+                                .n_by = 1,
+                                .by = {str_c(by[k])},
+                                .groups = 5,
+                                .need_type = true};
+        struct query_series r = {};
+        struct query *q = NULL;
+
+        assert_ok(query_open(&conf, &ask, &q, &test_err), &test_err);
+        series(q, &a, &r);
+        assert_int_equal(r.n_line, 2);
+        assert_true(r.lost[0] == 20 && r.lost[1] == 20 + 140 && r.lost[2] == 0);
+        assert_true(r.covered_ns[0] == 10 * S && r.covered_ns[1] == 10 * S && !r.covered_ns[2]);
+        for (uint32_t i = 0; k == 1 && i < 2; i++) /* shared: whole in each */
+            assert_true(r.line[i].lost[1] == 160);
+        assert_true(k == 1 || r.line[0].lost[1] + r.line[1].lost[1] == 160);
+        query_free(q);
+    }
+    fake_store_free(s);
+}
+
 static void levels(void **state)
 {
     struct store *s = fake_store_new();
@@ -283,13 +328,10 @@ static void levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(covered_and_not),
-        cmocka_unit_test(any_bucket_adds_up),
-        cmocka_unit_test(lines_and_the_rest_add_up),
-        cmocka_unit_test(whole_seconds),
-        cmocka_unit_test(groups_and_rest),
-        cmocka_unit_test(losses),
-        cmocka_unit_test(levels),
+        cmocka_unit_test(covered_and_not),           cmocka_unit_test(any_bucket_adds_up),
+        cmocka_unit_test(lines_and_the_rest_add_up), cmocka_unit_test(whole_seconds),
+        cmocka_unit_test(groups_and_rest),           cmocka_unit_test(losses),
+        cmocka_unit_test(losses_of_groups),          cmocka_unit_test(levels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

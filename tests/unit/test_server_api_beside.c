@@ -105,6 +105,8 @@ static void answers(void **state)
         {"/api/v1/coverage", RANGE, "coverage.json"},
         {"/api/v1/coverage", RANGE "&q=cpu&by=host", "coverage_host.json"},
         {"/api/v1/metrics", RANGE, "metrics.json"},
+        {"/api/v1/metrics", RANGE "&name=process_rss&name=process_cpu&name=none&name=process_rss",
+         "metrics_named.json"},
         {"/api/v1/metrics/query", RANGE "&name=process_rss&bucket=30s&agg=last",
          "metrics_gauge.json"},
         {"/api/v1/metrics/query", RANGE "&name=process_cpu&bucket=30s", "metrics_counter.json"},

@@ -339,8 +339,9 @@ export async function timeseries(params, signal) {
     if (c.length !== 0 && c.length !== n) throw new BadAnswer(`/timeseries ${k} has ${c.length} entries, n is ${n}`);
     return c.length ? c.map(num) : new Array(n).fill(null);
   };
-  /* Over groups: values and samples add; coverage and losses are of one range, so the largest counts. A group
-     without a value was not watched there; one whose samples or loss are not known makes the sum unknown. */
+  /* Over groups: values and samples add; coverage and losses do not (groups share sources), so the answer has them
+     once for all. A group without a value was not watched there; one whose samples are not known makes the sum
+     unknown. */
   const add = (/** @type {(number|null)[]} */ x) => (x.includes(null) ? null : x.reduce((/** @type {number} */ s, v) => s + (v ?? 0), 0));
   const values = all.map((s) => columnOf(s, 'value'));
   /** @param {string} k @param {(at: (number|null)[], i: number) => number|null} merge */
@@ -360,8 +361,8 @@ export async function timeseries(params, signal) {
     total: num(a?.total) ?? num(all[0]?.total),
     value: column('value', (x) => (known(x).length ? add(known(x)) : null)),
     samples: column('samples', (x, i) => (watched(x, i).length ? add(watched(x, i)) : null)),
-    coveredNs: column('covered', (x) => (known(x).length ? Math.max(...known(x)) * scale : null)),
-    lost: column('lost', (x) => (x.includes(null) || !x.length ? null : Math.max(...known(x)))),
+    coveredNs: columnOf(a ?? {}, 'covered').map((v) => (v === null ? null : v * scale)),
+    lost: columnOf(a ?? {}, 'lost'),
     groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],
     empty: emptyOf(a?.empty),
   };
@@ -384,6 +385,9 @@ export async function top(params, signal) {
     total: num(a.total),
     unfiltered: num(a.unfiltered?.total) ?? num(a.total) ?? 0,
     matched: a.matched ? { functions: num(a.matched.functions) ?? 0, total: num(a.matched.total) } : null,
+    range: range(a),
+    quality: quality(a),
+    empty: emptyOf(a.empty),
     any: a.any
       ? {
           each: list(a.any.each).map((/** @type {any} */ x) => ({ pattern: text(x.pattern), functions: num(x.functions) ?? 0, total: num(x.total) })),
@@ -495,10 +499,40 @@ export async function coverage(params, signal) {
       })),
       runsMore: num(s.runs_more) ?? 0,
       lost: list(s.lost).map((/** @type {any} */ l) => ({ why: text(l.why), n: num(l.n), weight: num(l.weight) })),
+      lossRuns: list(s.loss_runs?.t).map((/** @type {any} */ t, /** @type {number} */ i) => ({
+        from: at(t),
+        to: at(Number(t) + Number(s.loss_runs.dur?.[i] ?? 0)),
+        why: text(s.loss_runs.why?.[i]),
+        weight: num(s.loss_runs.weight?.[i]),
+      })),
+      lossRunsMore: num(s.loss_runs_more) ?? 0,
     })),
   };
 }
 /** @typedef {Awaited<ReturnType<typeof coverage>>} Coverage */
+
+/** @param {any} m */
+const metricOf = (m) => {
+  const labels = Object.fromEntries(Object.entries(m.labels ?? {}).map(([k, v]) => [k, String(v)]));
+  return { name: text(m.name), unit: text(m.unit), labels, host: labels['host'] ?? '', target: text(m.target), status: text(m.status) };
+};
+
+/** GET /metrics: the last number of each. @param {Params} params @param {AbortSignal} signal */
+export async function metrics(params, signal) {
+  const a = await get('/metrics', params, signal);
+  return {
+    more: a?.next !== null && a?.next !== undefined,
+    rows: list(a?.metrics).map((/** @type {any} */ m) => ({ ...metricOf(m), last: num(m.last), at: msOf(m.last_ns) })),
+  };
+}
+/** @typedef {Awaited<ReturnType<typeof metrics>>} Metrics */
+
+/** GET /metrics/query in one bucket: of each line one number for the range. @param {Params} params @param {AbortSignal} signal */
+export async function metricMeans(params, signal) {
+  const a = await get('/metrics/query', { ...params, points: 1 }, signal);
+  return list(a?.series).map((/** @type {any} */ s) => ({ ...metricOf(s), value: num(list(s.value)[0]) }));
+}
+/** @typedef {Awaited<ReturnType<typeof metricMeans>>} MetricMeans */
 
 /** GET /export as text, for the clipboard. @param {Params} params @param {AbortSignal} signal */
 export const exported = (params, signal) => get('/export', params, signal, true);
@@ -512,14 +546,22 @@ export async function values(name, params, signal) {
 /** GET /status. @param {AbortSignal} signal */
 export async function status(signal) {
   const a = await get('/status', {}, signal);
+  const { disk = {}, store = {} } = a ?? {};
   return {
     version: text(a?.version),
-    store: { state: text(a?.store?.state), why: text(a?.store?.why) },
+    serverMs: msOf(a?.server_ns),
+    oldestMs: msOf(a?.oldest_ns),
+    newestMs: msOf(a?.newest_ns),
+    store: { state: text(store.state), why: text(store.why), batches: num(store.batches), rows: num(store.rows), series: num(store.series) },
+    disk: { bytes: num(disk.bytes), free: num(disk.free), limit: num(disk.limit), perDay: num(disk.bytes_per_day), daysLeft: num(disk.days_left), heldBy: text(disk.held_by) },
+    tiers: list(a?.tiers).map((/** @type {any} */ t) => ({ name: text(t.tier), from: msOf(t.from_ns), to: msOf(t.to_ns), keepNs: num(t.keep_ns) })),
+    queries: num(a?.queries_running),
     agents: list(a?.agents).map((/** @type {any} */ g) => ({
       host: text(g.host) || text(g.id),
       lastNs: num(g.last_ns) ?? num(g.last_seen_ns),
       sources: list(g.sources).map((/** @type {any} */ s) => ({
         name: text(s.name) || text(s.type),
+        lastMs: msOf(s.last_ns),
         state: text(s.state),
         why: text(s.why) || text(s.state_why),
       })),

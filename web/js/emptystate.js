@@ -21,7 +21,7 @@ function matcherOf(text) {
 }
 
 /**
- * @param {HTMLElement} el @param {api.Flame} a
+ * @param {HTMLElement} el @param {Pick<api.Flame, 'empty'|'tree'|'quality'>} a
  * @param {object} on
  * @param {() => import('./url.js').State} on.state
  * @param {(patch: Partial<import('./url.js').State>) => boolean} on.set  false: it was so already

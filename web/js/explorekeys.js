@@ -16,6 +16,7 @@
  * @param {() => void} act.lines
  * @param {() => void} act.invert
  * @param {() => void} act.quality
+ * @param {() => void} act.toQuality
  * @param {() => void} act.steps
  * @param {(step: number) => void} act.match
  * @param {() => void} act.search
@@ -60,7 +61,7 @@ export function exploreKeys(act) {
     { keys: ['e'], text: 'steps and events; in compare: step time', run: act.steps },
     { keys: ['g e'], text: 'go to the flame graph', run: () => act.set({ view: 'flame', more: '' }) },
     { keys: ['g c'], text: 'go to compare', run: () => act.set({ view: 'compare', more: '' }) },
-    { keys: ['g q'], text: 'go to coverage and loss', run: () => act.set({ more: 'quality' }) },
+    { keys: ['g q'], text: 'go to the screen of quality', run: act.toQuality },
     { keys: ['t'], text: 'time range', run: act.range },
     { keys: ['[', ']'], text: 'half a range back, forward', run: (e) => act.shift(e.key === '[' ? -0.5 : 0.5, 1) },
     { keys: ['-', '='], text: 'wider, narrower range', run: (e) => act.shift(0, e.key === '-' ? 2 : 0.5) },

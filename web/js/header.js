@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /** What stands at the right of the header: time zone, theme, help, link. */
 import { html, render } from '../vendor/lit-html/lit-html.js';
+import * as api from './api.js';
 import { icon } from './icons.js';
 import * as prefs from './prefs.js';
 
@@ -15,5 +16,15 @@ export function header(el, on) {
       ><button class="button square ghost" type="button" id="help" aria-label="Keyboard help" title="Keyboard help (?)" @click=${on.help}>?</button
       ><button class="button" type="button" id="copy" title="Copy link with fixed times (y); Alt keeps relative ones" @click=${(/** @type {MouseEvent} */ e) => on.link(e.altKey)}>Copy link</button>`,
     el,
+  );
+}
+
+/** The server has another page than this one: said once, above all. */
+export function tellUpdate() {
+  api.whenUpdated(() =>
+    render(
+      html`<div class="notice" role="status">Strata was updated. <button class="button small" type="button" @click=${() => location.reload()}>Reload</button></div>`,
+      /** @type {HTMLElement} */ (document.getElementById('notice')),
+    ),
   );
 }

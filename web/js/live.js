@@ -3,7 +3,7 @@
 import { announce } from './notify.js';
 import { span } from './time.js';
 
-const EVERY_MS = 5000;
+export const EVERY_MS = 5000;
 const MOST_MS = 60_000;
 
 /**
@@ -13,10 +13,11 @@ const MOST_MS = 60_000;
  * @param {() => Promise<void>} on.chart  bring the chart up to date, not the picture
  * @param {() => Promise<void>} on.load
  * @param {() => void} on.draw          the state has changed
+ * @param {number} [every] ms
  */
-export function createLive(on) {
+export function createLive(on, every = EVERY_MS) {
   const state = { on: false, waiting: false, trouble: '', follow: false };
-  let wait = EVERY_MS,
+  let wait = every,
     timer = 0;
 
   function schedule() {
@@ -36,7 +37,7 @@ export function createLive(on) {
         state.waiting = true;
       } else await on.load();
       state.trouble = '';
-      wait = EVERY_MS;
+      wait = every;
     } catch (e) {
       wait = Math.min(MOST_MS, wait * 2);
       state.trouble = `${/** @type {Error} */ (e).message} Next try in ${span(wait)}.`;
@@ -57,9 +58,9 @@ export function createLive(on) {
       state.on = !state.on && on.can();
       state.waiting = false;
       state.trouble = '';
-      wait = EVERY_MS;
+      wait = every;
       on.draw();
-      announce(state.on ? 'Live: new data every 5 seconds' : 'Live is off');
+      announce(state.on ? `Live: new data every ${every / 1000} seconds` : 'Live is off');
       schedule();
     },
   };

@@ -10,4 +10,12 @@ function theme() {
 }
 prefs.subscribe(theme);
 theme();
-start();
+if (/\/quality$/.test(location.pathname)) {
+  const main = /** @type {HTMLElement} */ (document.querySelector('main'));
+  document.body.dataset['screen'] = 'quality';
+  main.replaceChildren(); // what stands in the page is Explore's
+  import('./screens/quality.js').then(
+    (m) => m.start(main),
+    (e) => (main.textContent = `This screen could not be loaded: ${e.message}`),
+  );
+} else start();

@@ -2,6 +2,7 @@
 /** The time range: picks, two fields for anything else, with what is wrong under the field it is about. */
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
+import { EVERY_MS } from './live.js';
 import { createMenu } from './menu.js';
 import * as prefs from './prefs.js';
 import { show } from './safe.js';
@@ -24,7 +25,8 @@ const PICKS = /** @type {const} */ ([
  * @param {() => void} on.refresh
  * @param {() => {on: boolean, can: boolean, waiting: boolean, trouble: string, follow: boolean}} on.live
  * @param {() => void} on.toggleLive
- * @param {() => void} on.follow
+ * @param {() => void} [on.follow]
+ * @param {number} [on.every]  ms
  */
 export function createRangeMenu(el, on) {
   const menu = createMenu(el, () => {
@@ -56,12 +58,12 @@ export function createRangeMenu(el, on) {
         ><button
           class="button ${live.trouble ? 'troubled' : ''}"
           type="button"
-          title=${live.trouble || (live.can ? 'New data every 5 s (L)' : 'Only ranges that end now can be live')}
+          title=${live.trouble || (live.can ? `New data every ${(on.every ?? EVERY_MS) / 1000} s (L)` : 'Only ranges that end now can be live')}
           aria-pressed=${live.on}
           ?disabled=${!live.can}
           @click=${on.toggleLive}
         >${icon('live')}Live</button
-        >${live.on
+        >${live.on && on.follow
           ? html`<button class="button ghost toggle" type="button" aria-pressed=${live.follow} title="New data replace the picture even under the pointer" @click=${on.follow}>Follow</button>`
           : nothing}${live.waiting ? html`<button class="button small" type="button" @click=${on.refresh}>New data (r)</button>` : nothing}${
           error ? html`<p class="field-error" id="range-error" role="alert">${icon('warn')}<bdi>${show(error)}</bdi></p>` : nothing

@@ -56,8 +56,9 @@ for f in $files; do
   printf '/ui/%s/%s\t%s\t%s/%s\t%s\t%s\n' "$hash" "$f" "$type" "$hash" "$f" \
     "$(size "$tmp/$hash/$f")" "$(size "$tmp/$hash/$f.gz")" >>"$tmp/manifest.tsv"
   case $f in
-    # main.js is the page's own script; js/later/ is imported when it is wanted, uPlot by it
-    js/main.js | js/later/* | vendor/uplot/*) ;;
+    # main.js is the page's own script; js/later/ is imported when it is wanted, uPlot by it, and so is
+    # every screen but the first
+    js/main.js | js/later/* | js/screens/quality.js | vendor/uplot/*) ;;
     *.js) preload="$preload<link rel=\"modulepreload\" href=\"@BASE@/ui/@HASH@/$f\">
 " ;;
   esac
@@ -65,7 +66,7 @@ done
 
 awk -v preload="$preload" '/<!-- modulepreload -->/ { printf "%s", preload; next } { print }' \
   "$web/index.html" | sed "s/@HASH@/$hash/g" >"$tmp/index.html"
-for page in / /explore; do
+for page in / /explore /quality; do
   printf '%s\ttext/html; charset=utf-8\tindex.html\t%s\t-\n' "$page" "$(size "$tmp/index.html")" >>"$tmp/manifest.tsv"
 done
 

@@ -25,6 +25,19 @@ export async function start() {
       }
       await p.close();
     },
+    /** The same on Quality, when every card has its answer. */
+    async quality(query, run, options = {}) {
+      const p = await open(browser, options);
+      try {
+        await p.page.goto(`${server.url}/quality${query}`);
+        await p.page.waitForFunction(() => document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]'), null, { timeout: 45_000, polling: 50 });
+        await run(p.page, p);
+      } catch (e) {
+        await p.close().catch((x) => (e.message += `\n${x.message}`));
+        throw e;
+      }
+      await p.close();
+    },
     asked: (path) => server.state.log.filter((l) => l.path === path),
   };
 }

@@ -38,8 +38,9 @@ async function started(child) {
 function python(code) {
   return execFileSync('/usr/bin/python3', ['-c', `import sys, time\nsys.path.insert(0, ${JSON.stringify(INTEGRATION)})\nimport stratabatch as sb\nURL = ${JSON.stringify(url)}\n${code}`], { encoding: 'utf8' });
 }
+const serve = (port) => spawn(STRATAD, [`--listen=127.0.0.1:${port}`, `--data=${dir}/data`, `--ui=${UI}`, '-o', 'storage.min_free=0B'], { stdio: ['ignore', 'pipe', 'pipe'] });
 before(async () => {
-  daemon = spawn(STRATAD, ['--listen=127.0.0.1:0', `--data=${dir}/data`, `--ui=${UI}`, '-o', 'storage.min_free=0B'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  daemon = serve(0);
   [url, browser] = await Promise.all([started(daemon), launch()]);
 });
 after(async () => {
@@ -166,6 +167,73 @@ test('pickers: types and labels that exist; a matcher that removes all is named,
     const names = await page.locator('#label-names option').evaluateAll((l) => l.map((o) => o.value));
     for (const n of ['host', 'service']) assert.ok(names.includes(n), `${n} in ${names}`);
   });
+});
+
+test('the link that is copied shows the same in another browser: selection, zoom, filter, search, and times that stay', async () => {
+  const q = `?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-30m&f=keep%3Amain&s=spin&color=binary`;
+  let link = '',
+    seen = '';
+  const seenOn = (page) => page.evaluate(() => [document.querySelector('#crumbs').textContent, document.querySelector('.shown').textContent, document.querySelector('#search-result').textContent, window.strataGraph.tree.total[window.strataGraph.root]].join(' | ').replace(/\s+/g, ' '));
+  const searched = (page) => page.waitForFunction(() => / of total/.test(document.querySelector('#search-result')?.textContent ?? '') && document.querySelector('.shown'));
+  await explore(q, async (page) => {
+    await searched(page);
+    const at = await place(page, 'alpha');
+    await page.mouse.click(at.x, at.y);
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('z') && / core-s of /.test(document.querySelector('#crumbs').textContent.replaceAll('\u202f', ' ')) || /60/.test(document.querySelector('#crumbs').textContent));
+    await page.evaluate(() => { window.copied = []; Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: async (t) => void window.copied.push(t) } }); });
+    await page.locator('#copy').click();
+    await page.waitForFunction(() => window.copied.length);
+    link = await page.evaluate(() => window.copied[0]);
+    seen = await seenOn(page);
+  });
+  assert.match(link, /^http:\/\/127\.0\.0\.1:\d+\/explore\?v=1&q=cpu/);
+  assert.match(link, /&from=20\d\d-[^&]*Z&to=20\d\d-[^&]*Z&/, 'no word that means another time tomorrow');
+  assert.ok(link.length < 1024, `${link.length} bytes`);
+  const other = await launch();
+  try {
+    const p = await open(other, { scheme: 'dark', width: 1000, height: 700 });
+    await p.page.goto(link);
+    await p.ready();
+    await searched(p.page);
+    assert.equal(await seenOn(p.page), seen);
+    await p.close();
+  } finally {
+    await other.close();
+  }
+});
+
+test('quality: figures of an agent, versions of Python, a broken sum and what was lost, from the real server', async () => {
+  python(`
+now = time.time_ns()
+b = sb.Batch(labels={"host": "h1"})
+t = b.target(pid=42, comm="demo")
+F = dict(kind="native", name="main", bin="/opt/demo")
+t0 = (now - 60_000_000_000) // 1_000_000_000 * 1_000_000_000
+b.stream("cpu", t0, t0 + 50_000_000_000, period=10_000_000, labels={"service": "demo"}, target=t, expected=110, received=100, lost={"ring_full": (10, 100_000_000)}, rows=[dict(stack=[F], count=100, value=1_000_000_000, t=t0, tid=42)])
+COUNTER, GAUGE = 2, 1
+for name, unit, kind, a, z, labels in (
+    ("agent_python_versions", "count", GAUGE, 3, 3, {"python": "3.11.7", "why": "ok"}),
+    ("agent_python_versions", "count", GAUGE, 1, 1, {"python": "3.9.18", "why": "py_version"}),
+    ("agent_python_samples", "count", COUNTER, 0, 1000, {}),
+    ("agent_identity_violations", "count", COUNTER, 0, 2, {}),
+    ("agent_rss", "bytes", GAUGE, 1, 64 << 20, {}),
+    ("agent_cpu", "nanoseconds", COUNTER, 0, 500_000_000, {}),
+    ("agent_period", "nanoseconds", GAUGE, 10_000_000, 10_000_000, {})):
+    b.metric(name, unit, t0, [(t0, a), (t0 + 50_000_000_000, z)], kind=kind, labels=labels)
+for name, v in (("process_cpu", 4_000_000_000), ("profiled_cpu", 3_000_000_000)):
+    b.metric(name, "nanoseconds", t0, [(t0, 0), (t0 + 50_000_000_000, v)], kind=COUNTER, target=t)
+b.event(t0 + 1, "identity", "I2: samples 10 + refused 0 != busy 11")
+r = sb.post(URL, b)
+assert r["http"] == 200 and r["status"] == "stored", r
+`);
+  const p = await open(browser);
+  await p.page.goto(`${url}/quality?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-15m`);
+  await p.page.waitForFunction(() => document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]'), null, { timeout: 45_000 });
+  const all = await text(p.page, 'main');
+  for (const part of ['h1 3.11.7 read', 'h1 3.9.18 warning: refused a version whose layout is not known', 'h1 problem: 2 violations 75.0 %', 'identity I2: samples 10 + refused 0 != busy 11', 'h1 1.0 %', '64.0 MiB', '100 Hz', 'ring_full', '/opt/demo'.slice(5), 'state ok']) assert.ok(all.includes(part), `${part} in: ${all}`);
+  assert.equal(await p.page.locator('.nav-item[aria-current]').innerText(), 'Quality');
+  assert.doesNotMatch(all, /NaN|undefined/);
+  await p.close();
 });
 
 test('what the server refuses stands at its place', async () => {
@@ -304,4 +372,22 @@ test('quality, steps, groups and shares of the real server', async () => {
     await page.waitForFunction(() => document.querySelector('tr[data-row]'));
     assert.match(await text(page, 'tr[data-row="0"]'), /^spin demo/);
   });
+});
+
+test('a restart of the server is lived through: live says so, the picture stays, new data come', async () => {
+  const q = `?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-30m`;
+  await explore(q, async (page) => {
+    await page.locator('button', { hasText: 'Live' }).click();
+    await page.mouse.move(5, 5);
+    const before = await text(page, '#crumbs');
+    daemon.kill('SIGKILL');
+    await new Promise((ok) => daemon.on('exit', ok));
+    await page.waitForFunction(() => document.querySelector('.live-trouble'), null, { timeout: 20_000 });
+    assert.equal(await text(page, '#crumbs'), before, 'the picture stays');
+    daemon = serve(new URL(url).port);
+    await started(daemon);
+    while (!(await fetch(`${url}/readyz`).catch(() => null))?.ok) await new Promise((ok) => setTimeout(ok, 100));
+    python(FEED);
+    await page.waitForFunction((was) => !document.querySelector('.live-trouble') && document.querySelector('#crumbs').textContent.replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim() !== was, before, { timeout: 30_000 });
+  }, { expect: [/ERR_/], hasten: 5 });
 });

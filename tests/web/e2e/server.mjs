@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as answers from '../fixtures/answers.mjs';
 import { diff } from '../fixtures/diff.mjs';
+import * as figures from '../fixtures/figures.mjs';
 import { coverage, events, steps } from '../fixtures/marks.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
@@ -40,6 +41,8 @@ const KNOWN = {
   '/events': ['limit', 'after', 'q', 'from', 'to', 'timeout'],
   '/coverage': ['by', 'limit', 'q', 'from', 'to', 'timeout'],
   '/export': [...COMMON, 'format', 'root', 'by', 'invert', 'width'],
+  '/metrics': ['name', 'limit', 'after', 'q', 'from', 'to', 'timeout'],
+  '/metrics/query': ['name', 'agg', 'bucket', 'points', 'limit', 'q', 'from', 'to', 'timeout'],
   '/status': [],
 };
 
@@ -98,6 +101,8 @@ export async function serve({ base = '' } = {}) {
     if (path === '/status') return { status: 200, body: answers.status() };
     if (path === '/steps') return { status: 200, body: steps() };
     if (path === '/events') return { status: 200, body: events() };
+    if (path === '/metrics') return { status: 200, body: figures.metrics(p) };
+    if (path === '/metrics/query') return { status: 200, body: figures.means(p) };
     if (path === '/coverage') return { status: 200, body: coverage(p) };
     if (path === '/export') return { status: 200, body: answers.folded(t, p) };
     return { status: 200, body: answers.values(decodeURIComponent(path.split('/')[2]), p.get('prefix') ?? '') };

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { beforeEach, test } from 'node:test';
 import * as answers from '../fixtures/answers.mjs';
+import * as figures from '../fixtures/figures.mjs';
 import * as marks from '../fixtures/marks.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
@@ -62,6 +63,8 @@ test('fixtures have the shapes of the server’s golden answers', () => {
     steps: { ...marks.steps(), summary: golden('steps').summary },
     events: marks.events(),
     coverage: marks.coverage(new URLSearchParams()),
+    metrics: figures.metrics(new URLSearchParams()),
+    metrics_counter: figures.means(new URLSearchParams({ name: 'agent_cpu' })),
     top_by: { ...answers.top(t, new URLSearchParams({ by: 'host' })), filtered: golden('top_by').filtered },
     top_line: answers.top(t, new URLSearchParams({ key: 'line' })),
   })) {
@@ -149,21 +152,21 @@ test('time series, table, lists', async () => {
   assert.match(calls.at(-1).url, /labels\/a%2Fb\/values/);
   given(golden('status'));
   const st = await api.status(signal());
-  assert.deepEqual(st.agents[0].sources, [{ name: 'cpu', state: 'ok', why: '' }]);
+  assert.deepEqual(st.agents[0].sources, [{ name: 'cpu', lastMs: 1764417660000, state: 'ok', why: '' }]);
 });
 
-test('over groups: what one of them does not know, the sum does not know', async () => {
+test('over groups: what one of them does not know, the sum does not know; what they share is said once', async () => {
   const g = golden('timeseries'),
     one = g.series[0],
     group = (k, o) => ({ ...one, labels: { host: k }, ...o });
-  given({ ...g, n: 4, series: [
+  given({ ...g, n: 4, covered: [9, 5, 9, 0], lost: [7, null, 6, null], series: [
     group('a', { value: [10, 20, null, null], samples: [1, null, null, null], covered: [5, 5, 0, 0], lost: [3, null, 0, null] }),
     group('b', { value: [1, 2, 3, null], samples: [1, 2, 3, null], covered: [9, 4, 9, 0], lost: [4, 5, 6, 0] }),
   ] });
   const s = await api.timeseries({ by: 'host' }, signal());
   assert.deepEqual(s.value, [11, 22, 3, null]);
   assert.deepEqual(s.samples, [2, null, 3, null], 'a group that was not watched adds nothing; one that did not count makes it unknown');
-  assert.deepEqual(s.lost, [4, null, 6, null], 'of one range, so told once; unknown and five is unknown, not five');
+  assert.deepEqual(s.lost, [7, null, 6, null], 'lines may share a loss or not: the answer says what they lost together');
   assert.deepEqual(s.coveredNs, [9, 5, 9, 0].map((x) => x * g.scale_ns));
 });
 
@@ -184,6 +187,13 @@ test('steps, events, coverage, groups, lines', async () => {
   const c = await api.coverage({}, signal());
   assert.deepEqual(c.sources[0].runs[1], { from: 1764417660000, to: 1764417690000, state: 'paused', why: 'budget' });
   assert.deepEqual([c.sources[0].sourceNs, c.sources[0].askedNs, c.sources[0].lost], [60e9, 120e9, [{ why: 'ring_full', n: 2, weight: 20 }]]);
+  assert.deepEqual(c.sources[0].lossRuns[0], { from: 1764417600000, to: 1764417660000, why: 'ring_full', weight: 20 });
+  given(golden('metrics_named'));
+  const m = await api.metrics({}, signal());
+  assert.deepEqual(m.rows.map((r) => [r.name, r.host, r.last, r.status, r.at]), [['process_cpu', 'h1', 31e9, 'ok', 1764417690000], ['process_rss', 'h1', null, 'denied', 1764417660000]], 'a reading that failed is no number');
+  given(golden('metrics_counter'));
+  assert.deepEqual((await api.metricMeans({ name: 'process_cpu' }, signal())).map((x) => [x.host, x.value]), [['h1', 5e8]]);
+  assert.match(calls.at(-1).url, /points=1$/);
   given(golden('top_by'));
   const g = await api.top({}, signal());
   assert.deepEqual([g.groups[0].name, g.groups[0].self, g.groups[0].total], ['host=h1', [300, 300], 960]);
@@ -192,10 +202,10 @@ test('steps, events, coverage, groups, lines', async () => {
   given(golden('top'));
   assert.deepEqual((await api.top({}, signal())).any?.each.map((x) => x.pattern), golden('top').any?.each.map((x) => x.pattern));
   const two = golden('timeseries');
-  given({ ...two, series: [two.series[0], { ...two.series[0], labels: {}, rest: true, value: [5, null, 0, null, null, null], lost: [6, null, 9, 0, 0, 0] }] });
+  given({ ...two, lost: [12, null, 9, 0, 0, 0], series: [two.series[0], { ...two.series[0], labels: {}, rest: true, value: [5, null, 0, null, null, null], lost: [6, null, 9, 0, 0, 0] }] });
   const t = await api.timeseries({ by: 'host' }, signal());
   assert.deepEqual(t.value, [1005, 0, 0, null, null, null], 'the sum of the groups; nothing stays nothing');
-  assert.deepEqual(t.lost, [6, null, 9, 0, 0, 0], 'one loss is not counted once per group; unknown stays unknown');
+  assert.deepEqual(t.lost, [12, null, 9, 0, 0, 0], 'as the answer says for all groups; unknown stays unknown');
   assert.deepEqual(t.groups.map((x) => x.name), ['host=h1', 'all others']);
 });
 

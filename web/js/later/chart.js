@@ -32,7 +32,7 @@ const TICKS = [1, 2, 5, 10, 15, 30]
   .concat([1, 2, 3, 4, 6, 8, 12].map((x) => x * HOUR))
   .concat([1, 2, 3, 7, 14, 28, 60, 120, 240, 365].map((x) => x * DAY));
 
-/** @param {{onRange: (a: number, b: number) => void, onOther: (a: number, b: number) => void, onClear: () => void, onStep: (name: string, number: string) => void, onTable: () => void}} on milliseconds; other: a second range, A beside B */
+/** @param {{onRange: (a: number, b: number) => void, onOther: (a: number, b: number) => void, onClear: () => void, onStep: (name: string, number: string) => void, onTable?: () => void}} on milliseconds; other: a second range, A beside B */
 export function createChart(on) {
   const el = document.createElement('figure');
   el.className = 'chart';
@@ -66,7 +66,8 @@ export function createChart(on) {
   legend.className = 'chart-legend';
   el.append(head, plot, legend);
 
-  /** @type {import('../api.js').Series|null} */ let data = null;
+  /** @typedef {import('../api.js').Series & {title?: string}} Data  title: beside the type's own name */
+  /** @type {Data|null} */ let data = null;
   /** @type {import('../paint.js').Colours|null} */ let col = null;
   /** @type {(number|null)[]} */ let y = [];
   /** @type {(number|null)[]} */ let lost = []; // of what was due; null: unknown
@@ -359,11 +360,11 @@ export function createChart(on) {
       losses = lost.some((x) => (x ?? 0) > 0),
       silent = lost.some((_, k) => unknown(k));
     render(
-      html`<span class="chart-title">${d?.type.name ?? ''}</span><span class="chart-unit">${unit().text}</span>${
+      html`<span class="chart-title"><bdi>${show(d?.title ?? d?.type.name ?? ' ')}</bdi></span><span class="chart-unit">${unit().text}</span>${
         d ? html`<span class="chart-unit">per ${span(d.bucket)}</span>` : nothing
       }${gaps ? html`<span class="chart-key">not covered</span>` : nothing}${
         losses ? html`<span class="chart-key lost">lost</span>` : nothing
-      }${silent ? html`<span class="chart-key lost unknown">loss unknown</span>` : nothing}${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span><button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>`,
+      }${silent ? html`<span class="chart-key lost unknown">loss unknown</span>` : nothing}${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span>${on.onTable ? html`<button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>` : nothing}`,
       head,
     );
     render(
@@ -529,7 +530,7 @@ export function createChart(on) {
 
   return {
     el,
-    /** @param {import('../api.js').Series|null} d @param {[number, number]} window ms @param {string} [why] no data: why */
+    /** @param {Data|null} d @param {[number, number]} window ms @param {string} [why] no data: why */
     setData(d, window, why = '') {
       const had = groups().length;
       data = d;

@@ -11,12 +11,10 @@ import * as prefs from '../prefs.js';
 import { show } from '../safe.js';
 import { level, shares } from '../shares.js';
 import { dateTime, span } from '../time.js';
-import { LOSS } from './losswords.js';
+import { binaries, binaryTable, lossTable } from './datatables.js';
 
 const BYS = /** @type {const} */ ([['source', 'source'], ['host', 'host'], ['target', 'process']]);
 const SOURCES = 50;
-const BINARIES = 12;
-const CUT_BINARIES = 2000;
 const RUNS = 120; // drawn of a source; the others are counted
 const ALL_RUNS = 1200; // of all sources together: the page stays small
 const GAPS = 8;
@@ -36,8 +34,7 @@ export function createCoverage(el, on) {
     trouble = '',
     binTrouble = '';
   /** @type {api.Coverage|null} */ let cover = null;
-  /** @type {{bin:string, self:number, unnamed:number|null, cut:number|null}[]|null} */ let bins = null;
-  const pc = (/** @type {number|null} */ part, /** @type {number|null} */ whole) => (part === null || whole === null ? 'unknown' : whole > 0 ? percent(part, whole) : 'no data');
+  /** @type {import('./datatables.js').Binary[]|null} */ let bins = null;
 
   async function ask() {
     const q = on.question();
@@ -57,18 +54,6 @@ export function createCoverage(el, on) {
   const failed = (/** @type {(m: string) => void} */ say) => (/** @type {Error} */ e) => {
     if (e.name !== 'AbortError') say(e.message);
   };
-  /** Weight by binary of the leaf: all, without a name, and under a stack that was cut short. @param {api.Params} q @param {AbortSignal} signal */
-  async function binaries(q, signal) {
-    const ask = (/** @type {api.Params} */ more) => api.top({ ...q, sort: 'self', key: 'bin', ...more }, signal);
-    const [all, cut] = await Promise.all([ask({ limit: BINARIES * 4 }), ask({ limit: CUT_BINARIES, f: ['keep:/^\\[truncated/'] })]);
-    const short = new Map(cut.rows.map((r) => [r.name, r.self]));
-    return all.rows
-      .filter((r) => r.name && r.self > 0)
-      .slice(0, BINARIES)
-      /* one that is on none of the pages read was cut by nothing, unless there are more pages */
-      .map((r) => ({ bin: r.name, self: r.self, unnamed: r.unsymbolised, cut: short.get(r.name) ?? (cut.next ? null : 0) }));
-  }
-
   const most = () => Math.max(4, Math.min(RUNS, Math.floor(ALL_RUNS / Math.max(1, cover?.sources.length ?? 1))));
   /** One source's time as bars: what was looked at is solid, everything else has a pattern and a word. @param {api.Coverage['sources'][number]} s @param {number} from @param {number} to */
   function strip(s, from, to) {
@@ -103,29 +88,9 @@ export function createCoverage(el, on) {
       ${c.more ? html`<p class="hint">${count(c.more)} more are not listed: narrow the selector.</p>` : nothing}${c.partial ? html`<p class="fact warn">${icon('warn')}<b>Something the store has could not be read.</b></p>` : nothing}`;
   }
   /** @param {api.Flame} f */
-  function losses(f) {
-    const q = f.quality,
-      captured = f.unfiltered;
-    if (!q.lost.length) return html`<p class="hint">${q.sources === 0 ? 'Nobody says what was lost.' : 'No loss was reported.'}</p>`;
-    const due = q.lost.every((l) => l.weight !== null) ? captured + q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
-    return html`<table class="facts" aria-label="Loss by reason">
-      <thead><tr><th scope="col">reason</th><th scope="col" class="num">observations</th><th scope="col" class="num">${f.type.unit === 'nanoseconds' ? 'time' : 'weight'}</th><th scope="col" class="num">of what was due</th></tr></thead>
-      <tbody>${q.lost.map((l) => html`<tr><th scope="row"><bdi class="mono">${show(l.why)}</bdi>${LOSS[l.why] ? html`<small> ${LOSS[l.why]}</small>` : nothing}</th><td class="num">${l.n === null ? 'unknown' : count(l.n)}</td><td class="num">${l.weight === null ? 'unknown' : total(l.weight, f.type)}</td><td class="num">${pc(l.weight, due)}</td></tr>`)}</tbody>
-    </table>`;
-  }
-  /** @param {api.Flame} f */
   function names(f) {
     if (binTrouble) return html`<p class="field-error" role="alert">${icon('warn')}<bdi>${show(binTrouble)}</bdi></p>`;
-    if (!bins) return html`<p class="hint">reading…</p>`;
-    if (!bins.length) return html`<p class="hint">No frame here belongs to a binary.</p>`;
-    const good = (/** @type {number|null} */ bad, /** @type {number} */ self) => {
-      const p = bad === null ? null : ((self - bad) / self) * 100;
-      return html`<td class="num fact ${level('unsymbolised', p === null ? null : 100 - p)}"><b>${p === null ? 'unknown' : percent(p, 100)}</b></td>`;
-    };
-    return html`<table class="facts" aria-label="Unwinding and names by binary">
-      <thead><tr><th scope="col">binary of the leaf</th><th scope="col" class="num">self</th><th scope="col" class="num">unwound to the root</th><th scope="col" class="num">named</th></tr></thead>
-      <tbody>${bins.map((b) => html`<tr><th scope="row"><bdi class="mono">${show(b.bin)}</bdi></th><td class="num">${total(b.self, f.type)}</td>${good(b.cut, b.self)}${good(b.unnamed, b.self)}</tr>`)}</tbody>
-    </table>`;
+    return bins ? binaryTable(bins, f.type) : html`<p class="hint">reading…</p>`;
   }
   /** What is in the numbers and what is not, with sizes. @param {api.Flame} f */
   function contains(f) {
@@ -183,7 +148,7 @@ export function createCoverage(el, on) {
         <div class="behind-body">
           <section class="behind-wide"><h3>Who looked when</h3>${sources()}
             ${q.gaps.length ? html`<ul class="gaps">${q.gaps.slice(0, GAPS).map((g) => html`<li>${dateTime(g.from, on.utc())}, ${span(g.to - g.from)}: ${show(g.why.replaceAll('_', ' '))}</li>`)}${q.gaps.length + q.gapsMore > GAPS ? html`<li>${count(q.gaps.length + q.gapsMore - GAPS)} more gaps</li>` : nothing}</ul>` : nothing}</section>
-          <section><h3>Lost, by reason</h3>${losses(f)}</section>
+          <section><h3>Lost, by reason</h3>${lossTable(q, f.unfiltered, f.type)}</section>
           <section><h3>Unwinding and names, by binary</h3>${names(f)}</section>
           <section class="behind-wide"><h3>What a number here does not contain</h3>${contains(f)}${limits()}</section>
         </div>`,

@@ -9,6 +9,7 @@ import { trySelector, writeSelector } from '../selector.js';
 import { dateTime } from '../time.js';
 import { labelsOf, nameOf, quantile } from './marks.js';
 import { accounting, bootstrap, histogram, matched, only, ranks, sideOf, summary } from './stepdiff.js';
+import { askThreads, threadTable } from './stepthreads.js';
 
 const LIMIT = 10_000; // steps of a side
 const SLICE_MS = 8;
@@ -36,10 +37,13 @@ const signed = (/** @type {number|null} */ ms) => (ms !== null && ms >= LEAST_MS
  * @param {() => void} on.close
  */
 export function createStepTime(el, on) {
-  const slots = { a: api.slot(), b: api.slot() };
+  const slots = { a: api.slot(), b: api.slot(), threads: api.slot() };
   /** @type {{a: api.Steps, b: api.Steps}|null} */ let steps = null;
   /** @type {[number, number]|null} */ let interval = null;
+  /** @type {Awaited<ReturnType<typeof askThreads>>|null} */ let threads = null;
   let trouble = '',
+    threadsTrouble = '',
+    threadsAsked = '',
     asked = '',
     working = 0; // the run of the bootstrap that counts
 
@@ -76,7 +80,26 @@ export function createStepTime(el, on) {
         [trouble, asked] = [/** @type {Error} */ (e).message, ''];
       }
     }
-    await judge();
+    await Promise.all([judge(), together()]);
+  }
+  /** Steps without parts: what the threads did in those that are compared. */
+  async function together() {
+    const s = sides();
+    if (!s || accounting(s.a, s.b)) return;
+    const side = (/** @type {typeof s.a} */ x, /** @type {string} */ q, /** @type {[number, number]} */ range) => ({ q, range, n: x.steps.length, step: `${s.name}:${x.steps[0]?.number}-${x.steps.at(-1)?.number}` });
+    const ask = { a: side(s.all.a, s.v.aq || s.v.q, s.v.a), b: side(s.all.b, s.v.q, s.v.b) };
+    const key = JSON.stringify(ask);
+    if (key === threadsAsked) return;
+    threadsAsked = key;
+    threads = null;
+    try {
+      threads = await slots.threads.run((signal) => askThreads(ask.a, ask.b, signal));
+      threadsTrouble = '';
+    } catch (e) {
+      if (/** @type {Error} */ (e).name === 'AbortError') return;
+      [threadsTrouble, threadsAsked] = [/** @type {Error} */ (e).message, ''];
+    }
+    draw();
   }
   /** The interval, in slices that leave the page its frames. */
   async function judge() {
@@ -126,7 +149,9 @@ export function createStepTime(el, on) {
   /** @param {NonNullable<ReturnType<typeof sides>>} s */
   function parts(s) {
     const r = accounting(s.a, s.b);
-    if (!r) return html`<p class="hint">These steps do not say what they consist of, on both sides. A sender gives parts with its steps, an agent on a machine with a GPU measures them.</p>`;
+    if (!r)
+      return html`<p class="hint">These steps do not say what they consist of, on both sides. A sender gives parts with its steps.${s.value ? ' Below: all ranks.' : ''}</p>
+        ${threadsTrouble ? html`<p class="field-error" role="alert">${icon('warn')}<bdi>${show(threadsTrouble)}</bdi></p>` : threads ? threadTable(threads) : html`<p class="hint">reading…</p>`}`;
     const widest = Math.max(...r.rows.map((x) => Math.abs(x.delta)), Math.abs(r.residual.delta), 1e-9);
     const ns = (/** @type {{delta: number, margin: number}} */ x) => Number.isFinite(x.margin) && Math.abs(x.delta) < x.margin;
     const row = (/** @type {unknown} */ name, /** @type {{a: number, b: number, delta: number}} */ x, /** @type {unknown} */ note, /** @type {number} */ of) =>

@@ -7,8 +7,9 @@
 import * as api from '../api.js';
 import * as prefs from '../prefs.js';
 import * as store from '../store.js';
-import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
+import { nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { createA11yTree } from '../a11ytree.js';
+import { copyLink } from '../copylink.js';
 import { crumbs as crumbLine } from '../crumbs.js';
 import { inspector, tip } from '../details.js';
 import { showEmpty } from '../emptystate.js';
@@ -22,9 +23,10 @@ import { createFilterBar } from '../filterbar.js';
 import { added, filterOfSearch, keepsPaths } from '../filters.js';
 import { count, percent } from '../fmt.js';
 import { createGraph } from '../graph.js';
-import { header } from '../header.js';
+import { header, tellUpdate } from '../header.js';
 import { listen } from '../keys.js';
 import { createLive } from '../live.js';
+import { drawNav, screenUrl } from '../nav.js';
 import { announce, copy, toast } from '../notify.js';
 import { createPins } from '../pins.js';
 import { qualityLine } from '../quality.js';
@@ -37,15 +39,13 @@ import { createSelectorBar } from '../selectorbar.js';
 import { trySelector, writeSelector } from '../selector.js';
 import * as states from '../states.js';
 import { createTable } from '../table.js';
-import { isRelative, rangeText, toSpec } from '../time.js';
+import { rangeText, toSpec } from '../time.js';
 import { createToolbar } from '../toolbar.js';
 import { findHash, hashOf } from '../tree.js';
-import { encode } from '../url.js';
 
 const LATE_MS = 150;
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
-const LONGEST_LINK = 8000; // bytes; what is longer is cut on its way
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -188,7 +188,7 @@ export function start() {
     range: () => fixed,
   });
   const filterBar = createFilterBar($('filters'), { f: () => store.get().f, change: setFilters });
-  const acts = createFrameActs(graph, picture, { left: toGraph, filter: addFilter, sandwich: () => void panels.sandwichSelected(), link: () => copyLink(false), only });
+  const acts = createFrameActs(graph, picture, { left: toGraph, filter: addFilter, sandwich: () => void panels.sandwichSelected(), link: () => link(false), only });
   const toolbar = createToolbar(
     { views: $('views'), options: $('options'), legend: $('legend') },
     {
@@ -472,6 +472,7 @@ export function start() {
     });
   }
   function renderAll() {
+    drawNav('explore', store.get());
     filterBar.setAnswer(picture.flame);
     selectorBar.draw();
     rangeMenu.draw();
@@ -485,15 +486,8 @@ export function start() {
   }
 
   /* ---- links and files ---- */
-  /** A link to what is seen: relative times become fixed ones, unless Alt is held. @param {boolean} asIs */
-  function copyLink(asIs) {
-    const s = store.get();
-    const r = picture.flame?.range;
-    const freeze = !asIs && r && Number.isFinite(r.from) && (isRelative(s.from) || isRelative(s.to));
-    const link = location.origin + location.pathname + encode(freeze ? { ...s, from: toSpec(r.from), to: toSpec(r.to) } : s);
-    if (link.length > LONGEST_LINK) toast(`The link would have ${count(link.length)} bytes, more than ${count(LONGEST_LINK)}: use fewer or shorter filters`);
-    else copy(link, freeze ? 'Link copied, with fixed times' : 'Link copied');
-  }
+  /** @param {boolean} asIs */
+  const link = (asIs) => copyLink(store.get(), picture.flame?.range, asIs);
   async function copyFolded() {
     const s = store.get();
     try {
@@ -518,7 +512,7 @@ export function start() {
   }
   /* ---- header ---- */
   function themed() {
-    header($('acts'), { help: showHelp, link: copyLink });
+    header($('acts'), { help: showHelp, link });
     graph.theme();
     panels.theme();
     const c = graph.colours;
@@ -541,12 +535,7 @@ export function start() {
       themed();
       graph.drawNow();
     });
-  api.whenUpdated(() =>
-    render(
-      html`<div class="notice" role="status">Strata was updated. <button class="button small" type="button" @click=${() => location.reload()}>Reload</button></div>`,
-      $('notice'),
-    ),
-  );
+  tellUpdate();
 
   /* ---- keys ---- */
   /** @type {{show: () => void}|null} */ let help = null;
@@ -575,6 +564,7 @@ export function start() {
     lines: acts.lines,
     invert: () => store.set({ invert: store.get().invert ? '' : '1', z: '', sel: '' }, true),
     quality: () => store.set({ more: store.get().more === 'quality' ? '' : 'quality' }, true),
+    toQuality: () => location.assign(screenUrl('quality', store.get())),
     steps() {
       const which = store.get().view === 'compare' ? 'steptime' : 'steps';
       store.set({ more: store.get().more === which ? '' : which }, true);
@@ -586,7 +576,7 @@ export function start() {
     shift: time.shift,
     refresh: () => load(),
     live: () => live.toggle(),
-    link: () => copyLink(false),
+    link: () => link(false),
     back() {
       if (graph.magnified) graph.unmagnify();
       else if (store.get().s) store.set({ s: '' });

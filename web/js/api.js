@@ -173,6 +173,7 @@ function funcs(a) {
   const strings = list(a.strings),
     f = a.func ?? {};
   const n = list(f.name).length;
+  if (!Array.isArray(f.name)) throw new BadAnswer('func.name is no list');
   for (const k of ['file', 'bin', 'kind', 'key'])
     if (list(f[k]).length !== n) throw new BadAnswer(`func.${k} has ${list(f[k]).length} entries, func.name ${n}`);
   const of = (/** @type {any[]} */ column) =>
@@ -181,13 +182,13 @@ function funcs(a) {
       if (typeof s !== 'string') throw new BadAnswer(`string ${i} of ${strings.length}`);
       return s;
     });
-  const raw = a.raw ?? {};
+  const raw = Object(a.raw ?? {});
   return {
     name: of(f.name),
     file: of(f.file),
     bin: of(f.bin),
-    kind: f.kind.map(String),
-    key: f.key.map(String),
+    kind: list(f.kind).map(String),
+    key: list(f.key).map(String),
     raw: Uint8Array.from(f.name, (/** @type {any} */ i) => (String(i) in raw ? 1 : 0)),
   };
 }
@@ -530,7 +531,7 @@ export async function metrics(params, signal) {
 /** GET /metrics/query in one bucket: of each line one number for the range. @param {Params} params @param {AbortSignal} signal */
 export async function metricMeans(params, signal) {
   const a = await get('/metrics/query', { ...params, points: 1 }, signal);
-  return list(a?.series).map((/** @type {any} */ s) => ({ ...metricOf(s), value: num(list(s.value)[0]) }));
+  return list(a?.series).map((/** @type {any} */ s) => ({ ...metricOf(s), readings: num(s.readings) ?? 0, value: num(list(s.value)[0]) }));
 }
 /** @typedef {Awaited<ReturnType<typeof metricMeans>>} MetricMeans */
 

@@ -4,7 +4,7 @@
  * It holds no state that the URL should hold: it reports (onZoom, onSelect) and is told.
  */
 import { children, selfOf } from './tree.js';
-import { drawList, hit, layout } from './layout.js';
+import { drawList, hasBars, hit, layout } from './layout.js';
 import { HIDDEN, colours, css, fillsOf, labelsOf, paint, palette } from './paint.js';
 import { createTiles } from './tiles.js';
 import { nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -103,6 +103,7 @@ export function createGraph(on) {
     octx.font = type.font;
     type.advance = octx.measureText('0').width; // monospace: one measurement, the rest is arithmetic
     type.dpr = dpr;
+    tiles.repaint();
     invalidate();
   }
 
@@ -183,6 +184,10 @@ export function createGraph(on) {
     for (const x of seen) {
       if (x.drawn === picture) continue;
       x.drawn = picture;
+      /* below the deepest bar, mostly: a canvas that is touched is moved whole, which costs more than what is drawn */
+      const blank = !hasBars(list, Math.floor((x.at * tall + moved) / view.row), Math.floor(((x.at + 1) * tall + moved - 1) / view.row));
+      if (blank && x.blank) continue;
+      x.blank = blank;
       counters.fills = paint(x.ctx, list, { ...part, top: x.at * tall + moved, height: tall }, t, labels, /** @type {ReturnType<typeof palette>} */ (pal), type);
       counters.tiles++;
     }

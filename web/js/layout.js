@@ -185,6 +185,13 @@ function index(l, firstRow, rows) {
   l.rows = rows;
 }
 
+/** Is there a bar in these rows? @param {DrawList} l @param {number} first @param {number} last */
+export function hasBars(l, first, last) {
+  const a = Math.max(0, first - l.firstRow),
+    b = Math.min(l.rows - 1, last - l.firstRow);
+  return b >= a && (l.rowAt[b + 1] ?? 0) > (l.rowAt[a] ?? 0);
+}
+
 /** Bar under (x, y) in device pixels, -1 if none; bars of one or two pixels get one more on each side. @param {DrawList} l @param {View} v @param {number} x @param {number} y */
 export function hit(l, v, x, y) {
   const r = Math.floor(((v.up ? v.height - 1 - y : y) + v.top) / v.row) - l.firstRow;

@@ -289,10 +289,11 @@ export function paint(ctx, list, v, t, labels, pal, type) {
       if (wide < min || row[b] < first || row[b] > last) continue;
       const n = node[b],
         c = runs[b];
-      const s = fit(
-        c ? `${count(c)} small` : (labels[t.func[n]] ?? ''),
-        Math.floor((wide - 2 * pad) / advance),
-      );
+      const name = c ? `${count(c)} small` : (labels[t.func[n]] ?? ''),
+        room = Math.floor((wide - 2 * pad) / advance);
+      /* of a level the value is what differs: `by` says its name */
+      const level = !c && name.length > room && (f === LEVEL || f === LEVEL + 1);
+      const s = fit(level ? name.slice(name.indexOf('=') + 1) : name, room);
       if (!s) continue;
       if (!set) {
         ctx.fillStyle = pal.ink[f];

@@ -3,9 +3,10 @@
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { count, percent, period, total, unitName } from './fmt.js';
 import { icon } from './icons.js';
+import * as prefs from './prefs.js';
 import { show } from './safe.js';
 import { level, shares } from './shares.js';
-import { span } from './time.js';
+import { clock, span } from './time.js';
 
 const STALE_MS = 60_000; // agents send every few seconds
 const FEW = [30, 100]; // samples: under the first only values and n mean anything, under the second it is said
@@ -15,6 +16,12 @@ function few(a) {
   const n = a.samples;
   if (n === null || a.empty || a.quality.basis.includes('every') || n >= (FEW[1] ?? 0)) return nothing;
   return html`<span class="fact warn">${icon('warn')}<span class="sr">warning: </span><b>${count(n)} samples</b><span class="fact-label">${n < (FEW[0] ?? 0) ? 'too few for shares' : 'few: shares are rough'}</span></span>`;
+}
+
+/** Nobody looked before some time, and since then without a gap: from when on. @param {import('./api.js').Flame} a */
+function since(a) {
+  const [gap, more] = a.quality.gaps;
+  return gap && !more && !a.quality.gapsMore && gap.from <= a.range.from + 1000 && gap.to < a.range.to - 1000 ? `since ${clock(gap.to, prefs.get().utc, true)}` : '';
 }
 
 const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
@@ -73,7 +80,7 @@ export function qualityLine(a, view) {
       'covered',
       pc(s.covered),
       none ? '' : level('covered', s.covered),
-      '',
+      since(a),
       q.unknownSources ? `${q.unknownSources} sources of unknown coverage` : '',
     )}${fact(
       'lost',

@@ -7,7 +7,7 @@
 /** Rows of a canvas. */
 const ROWS = 14;
 
-/** @typedef {{canvas: HTMLCanvasElement, ctx: CanvasRenderingContext2D, at: number, drawn: number}} Tile  at: its number, counted from row 0; drawn: the picture it shows, 0 none */
+/** @typedef {{canvas: HTMLCanvasElement, ctx: CanvasRenderingContext2D, at: number, drawn: number, blank: boolean}} Tile  at: its number, counted from row 0; drawn: the picture it shows, 0 none; blank: nothing but the background */
 
 /** @param {HTMLElement} host as high as all rows @param {boolean} up counted from the bottom */
 export function createTiles(host, up) {
@@ -34,7 +34,7 @@ export function createTiles(host, up) {
         canvas.style.setProperty('width', `${width / d}px`);
         canvas.style.setProperty('height', `${tall / d}px`);
         canvas.hidden = true;
-        return { canvas, ctx: /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { alpha: false })), at: -1, drawn: 0 };
+        return { canvas, ctx: /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { alpha: false })), at: -1, drawn: 0, blank: false };
       });
       host.replaceChildren(...all.map((t) => t.canvas));
     },
@@ -53,6 +53,10 @@ export function createTiles(host, up) {
         t.canvas.hidden = false;
         return t;
       });
+    },
+    /** The background is another one: what is blank is painted too. */
+    repaint() {
+      for (const t of all) t.blank = false;
     },
     hide() {
       for (const t of all) t.canvas.hidden = true;

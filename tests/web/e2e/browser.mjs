@@ -34,6 +34,7 @@ export async function launch() {
       '--disable-gpu',
       '--disable-quic',
       '--no-first-run',
+      '--host-resolver-rules=MAP strata.test 127.0.0.1', // a host name over plain HTTP: no secure context
       '--disable-background-networking',
       '--disable-component-update',
       '--disable-sync',
@@ -82,7 +83,8 @@ export async function open(browser, { scheme = 'light', width = 1440, height = 9
     async ready() {
       await page.waitForFunction(
         () => {
-          const { state, view } = document.body.dataset;
+          const { state, view, screen } = document.body.dataset;
+          if (screen === 'quality') return document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]');
           if (state === 'empty' || state === 'error') return true;
           return !state && document.querySelector('.stat') && document.querySelector('.chart-plot, .chart-place:not(:empty)') && (view === 'compare' ? document.querySelector('#compare .side, #compare .field-error') : view === 'sandwich' ? document.querySelector('#sandwich .panel-head:not([hidden]) b, #sandwich .panel-note:not(:empty)') : view === 'table' ? document.querySelector('tr[data-row]') : window.strataCounters?.draws > 0);
         },

@@ -30,8 +30,10 @@ test('200,000 nodes: zoom and pan at 50 frames a second or more', async (t) => {
       assert.ok(best.rects > 2000, `${best.rects} bars are too few to measure`);
       /* frames that others take from this machine say nothing about the page: said, and not passed */
       if (best.fps < 50 && loadavg()[0] > 2 * cpus().length) return t.skip(`busy: load ${loadavg()[0].toFixed(1)} on ${cpus().length} CPUs, ${motion} at ${best.fps.toFixed(1)} frames/s`);
-      /* scrolling is shown, not gated as hard: a software rasteriser moves every pixel of the page */
-      assert.ok(best.fps >= (motion === 'scroll' ? 25 : 50), `${motion}: ${best.fps.toFixed(1)} frames/s`);
+      /* what comes into sight is painted, a tile of 14 rows at a time, whatever the machine does besides */
+      if (motion === 'scroll') assert.ok(best.tiles <= (best.pixels / (14 * 18)) * 1.5 + 4, `${best.tiles} tiles painted for ${best.pixels} pixels scrolled`);
+      /* a software rasteriser moves every pixel of the page: timed only where nothing else runs */
+      if (motion !== 'scroll' || loadavg()[0] < cpus().length) assert.ok(best.fps >= 50, `${motion}: ${best.fps.toFixed(1)} frames/s`);
     }
   }, { width: 1920, height: 1080, motion: 'no-preference' });
 });
@@ -45,7 +47,9 @@ function measure([motion, seconds]) {
     paints = [];
   let k = 0,
     last = 0,
-    rects = 0;
+    rects = 0,
+    pixels = 0;
+  const tiles = c.tiles;
   g.zoomTo(0, false);
   g.unmagnify();
   if (motion === 'pan') g.magnify(8, 400);
@@ -63,13 +67,17 @@ function measure([motion, seconds]) {
         const at = (a, q) => a.sort((x, y) => x - y)[Math.floor(q * (a.length - 1))];
         const mean = deltas.reduce((a, b) => a + b, 0) / deltas.length;
         g.unmagnify();
-        done({ fps: 1000 / mean, p50: at(deltas, 0.5), p95: at(deltas, 0.95), layout: at(layouts, 0.5), paint: at(paints, 0.5), rects });
+        done({ fps: 1000 / mean, p50: at(deltas, 0.5), p95: at(deltas, 0.95), layout: at(layouts, 0.5), paint: at(paints, 0.5), rects, tiles: c.tiles - tiles, pixels });
         return;
       }
       k++;
       if (motion === 'pan') g.pan(k % 400 < 200 ? 24 : -24);
       else if (motion === 'zoom') g.magnify(k % 240 < 120 ? 1.03 : 1 / 1.03, 700);
-      else g.scroller.scrollTop = (k % 200 < 100 ? k % 100 : 100 - (k % 100)) * 8;
+      else {
+        const was = g.scroller.scrollTop;
+        g.scroller.scrollTop = (k % 200 < 100 ? k % 100 : 100 - (k % 100)) * 8;
+        pixels += Math.abs(g.scroller.scrollTop - was);
+      }
       requestAnimationFrame(step);
     });
   });

@@ -5,6 +5,18 @@ import { serve } from './server.mjs';
 
 export async function start() {
   const [browser, server] = await Promise.all([launch(), serve()]);
+  async function on(path, run, options) {
+    const p = await open(browser, options);
+    try {
+      await p.page.goto(`${server.url}${path}`);
+      if (options.wait !== false) await p.ready();
+      await run(p.page, p);
+    } catch (e) {
+      await p.close().catch((x) => (e.message += `\n${x.message}`));
+      throw e;
+    }
+    await p.close();
+  }
   return {
     browser,
     server,
@@ -13,31 +25,9 @@ export async function start() {
       await server.close();
     },
     /** A page on Explore; closed, and its complaints thrown, at the end of `run`. */
-    async explore(query, run, options = {}) {
-      const p = await open(browser, options);
-      try {
-        await p.page.goto(`${server.url}/explore${query}`);
-        if (options.wait !== false) await p.ready();
-        await run(p.page, p);
-      } catch (e) {
-        await p.close().catch((x) => (e.message += `\n${x.message}`));
-        throw e;
-      }
-      await p.close();
-    },
+    explore: (query, run, options = {}) => on(`/explore${query}`, run, options),
     /** The same on Quality, when every card has its answer. */
-    async quality(query, run, options = {}) {
-      const p = await open(browser, options);
-      try {
-        await p.page.goto(`${server.url}/quality${query}`);
-        await p.page.waitForFunction(() => document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]'), null, { timeout: 45_000, polling: 50 });
-        await run(p.page, p);
-      } catch (e) {
-        await p.close().catch((x) => (e.message += `\n${x.message}`));
-        throw e;
-      }
-      await p.close();
-    },
+    quality: (query, run, options = {}) => on(`/quality${query}`, run, options),
     asked: (path) => server.state.log.filter((l) => l.path === path),
   };
 }

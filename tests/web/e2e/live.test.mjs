@@ -4,52 +4,25 @@
  * STRATAD names the program, UI the packed user interface.
  */
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { spawn } from 'node:child_process';
+import { connect } from 'node:net';
 import { gunzipSync } from 'node:zlib';
 import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { POLICY } from './server.mjs';
 import { launch, open } from './browser.mjs';
 import { place } from './harness.mjs';
+import { FEED, startStratad } from './stratad.mjs';
 
-const { STRATAD, UI } = process.env;
-const INTEGRATION = fileURLToPath(new URL('../../integration', import.meta.url));
-const dir = mkdtempSync(join(tmpdir(), 'strata-live-'));
 let browser, daemon, url;
+const python = (code) => daemon.python(code);
 
-async function started(child) {
-  let text = '';
-  return new Promise((ok, no) => {
-    const look = (chunk) => {
-      text += chunk;
-      const m = text.match(/https?:\/\/127\.0\.0\.1:\d+|(?:listen|address|addr)=\S*?127\.0\.0\.1:(\d+)|127\.0\.0\.1:([1-9]\d+)/);
-      if (m) ok(m[0].startsWith('http') ? m[0] : `http://127.0.0.1:${m[1] ?? m[2]}`);
-    };
-    child.stdout.on('data', look);
-    child.stderr.on('data', look);
-    child.on('exit', (c) => no(new Error(`stratad ended with ${c}: ${text}`)));
-    setTimeout(() => no(new Error(`stratad did not say where it listens: ${text}`)), 20_000).unref();
-  });
-}
-/** Run Python that has stratabatch as sb and the server as URL. */
-function python(code) {
-  return execFileSync('/usr/bin/python3', ['-c', `import sys, time\nsys.path.insert(0, ${JSON.stringify(INTEGRATION)})\nimport stratabatch as sb\nURL = ${JSON.stringify(url)}\n${code}`], { encoding: 'utf8' });
-}
-const serve = (port) => spawn(STRATAD, [`--listen=127.0.0.1:${port}`, `--data=${dir}/data`, `--ui=${UI}`, '-o', 'storage.min_free=0B'], { stdio: ['ignore', 'pipe', 'pipe'] });
 before(async () => {
-  daemon = serve(0);
-  [url, browser] = await Promise.all([started(daemon), launch()]);
+  [daemon, browser] = await Promise.all([startStratad(), launch()]);
+  ({ url } = daemon);
 });
 after(async () => {
   await browser?.close();
-  if (daemon?.exitCode === null) {
-    daemon.kill('SIGTERM');
-    await new Promise((ok) => daemon.on('exit', ok));
-  }
-  rmSync(dir, { recursive: true, force: true });
+  await daemon?.stop();
 });
 async function explore(query, run, options = {}) {
   const p = await open(browser, options);
@@ -76,24 +49,6 @@ test('the page comes with the policy, and nothing has arrived yet', async () => 
   });
 });
 
-/* 60 % alpha, 30 % beta (by two callers), 10 % gamma; 200 lost beside 800; one minute that ended a minute ago */
-const FEED = `
-now = time.time_ns()
-t0 = (now - 120_000_000_000) // 1_000_000_000 * 1_000_000_000
-t1 = t0 + 60_000_000_000
-P = 10_000_000
-b = sb.Batch(labels={"host": "h1"})
-t = b.target(pid=42, comm="demo")
-F = lambda n, line=0, inlined=False: dict(kind="native", name=n, file="demo.c" if line else "", line=line, bin="/opt/demo", inlined=inlined)
-b.stream("cpu", t0, t1, period=P, labels={"service": "demo"}, target=t, expected=1000, received=800, lost={"ring_full": (200, 200 * P)}, rows=[
-    dict(stack=[F("main"), F("alpha", 12), F("spin", 30, True)], count=480, value=480 * P, t=t0 + 1_000_000, tid=42),
-    dict(stack=[F("main"), F("beta"), F("spin")], count=160, value=160 * P, t=t0 + 2_000_000, tid=42),
-    dict(stack=[F("main"), F("</script><script>window.__pwn=1</script>"), F("beta")], count=80, value=80 * P, t=t0 + 30_000_000_000, tid=43),
-    dict(stack=[F("main"), F("gamma<int, char>")], count=80, value=80 * P, t=t0 + 59_000_000_000, tid=43)])
-r = sb.post(URL, b)
-assert r["http"] == 200 and r["status"] == "stored", r
-print(t0, t1)
-`;
 let range;
 test('what an agent sends is seen: shares, exact totals, loss', async () => {
   const [t0, t1] = python(FEED).trim().split(' ').map(BigInt);
@@ -169,6 +124,47 @@ test('pickers: types and labels that exist; a matcher that removes all is named,
   });
 });
 
+test('40 ways to write a path out of the folder: refused, and no file is opened', async (t) => {
+  const up = ['..', '%2e%2e', '.%2e', '%2e.', '..%2f', '..%5c', '%2e%2e%2f', '%252e%252e', '..%00', '%00', '..;', '%c0%ae%c0%ae', '....//', '..\\', '%5c..%5c', '..%252f', '%e0%80%ae%e0%80%ae', '..%c0%af', '.%00./', '%2e%2e/%2e%2e'];
+  const paths = up.flatMap((u) => [`/ui/${u}/${u}/${u}/etc/passwd`, `/ui/0123456789abcdef/js/${u}/main.js`]);
+  assert.equal(paths.length, 40);
+  const trace = spawn('strace', ['-f', '-qq', '-e', 'trace=open,openat,openat2', '-p', String(daemon.pid)], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let opened = '',
+    ended = false;
+  trace.stderr.on('data', (x) => (opened += x));
+  trace.on('error', () => (ended = true));
+  trace.on('exit', () => (ended = true));
+  await new Promise((ok) => setTimeout(ok, 800));
+  if (ended) t.diagnostic(`without strace: ${opened}`);
+  const { port } = new URL(url);
+  const answer = (path) => new Promise((ok, no) => {
+    const s = connect(port, '127.0.0.1', () => s.write(`GET ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nConnection: close\r\n\r\n`));
+    let text = '';
+    s.on('data', (x) => (text += x)).on('end', () => ok(text)).on('error', no);
+  });
+  for (const path of paths) assert.match(await answer(path), /^HTTP\/1\.1 40[04] /, path);
+  assert.match(await answer('/explore'), /^HTTP\/1\.1 200 /);
+  const watched = !ended;
+  trace.kill('SIGINT');
+  await new Promise((ok) => (trace.exitCode !== null || ended ? ok() : trace.on('exit', ok)));
+  /* the store writes while we ask: only its own folder may be opened */
+  if (watched) assert.deepEqual(opened.split('\n').filter((l) => /open(at2?)?\(/.test(l) && !l.includes(daemon.dir)), []);
+});
+
+test('a host name over plain HTTP: no secure context, and all works: both screens, the link is copied', async () => {
+  const there = url.replace('127.0.0.1', 'strata.test');
+  const p = await open(browser);
+  await p.page.goto(`${there}/explore?q=${encodeURIComponent('cpu{service="demo"}')}&${range}`);
+  await p.ready();
+  assert.equal(await p.page.evaluate(() => [isSecureContext, navigator.clipboard === undefined].join()), 'false,true');
+  await p.page.locator('#copy').click();
+  await p.page.waitForFunction(() => /Link copied/.test(document.querySelector('.toast')?.textContent ?? ''));
+  await p.page.locator('.nav-item', { hasText: 'Quality' }).click();
+  await p.page.waitForFunction(() => document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]'), null, { timeout: 45_000 });
+  assert.match(p.page.url(), /strata\.test:\d+\/quality\?/);
+  await p.close(); // with whatever the policy was broken by
+});
+
 test('the link that is copied shows the same in another browser: selection, zoom, filter, search, and times that stay', async () => {
   const q = `?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-30m&f=keep%3Amain&s=spin&color=binary`;
   let link = '',
@@ -221,7 +217,7 @@ for name, unit, kind, a, z, labels in (
     ("agent_period", "nanoseconds", GAUGE, 10_000_000, 10_000_000, {})):
     b.metric(name, unit, t0, [(t0, a), (t0 + 50_000_000_000, z)], kind=kind, labels=labels)
 for name, v in (("process_cpu", 4_000_000_000), ("profiled_cpu", 3_000_000_000)):
-    b.metric(name, "nanoseconds", t0, [(t0, 0), (t0 + 50_000_000_000, v)], kind=COUNTER, target=t)
+    b.metric(name, "nanoseconds", t0, [(t0 + i * 10_000_000_000, v * i // 5) for i in range(6)], kind=COUNTER, target=t)
 b.event(t0 + 1, "identity", "I2: samples 10 + refused 0 != busy 11")
 r = sb.post(URL, b)
 assert r["http"] == 200 and r["status"] == "stored", r
@@ -380,13 +376,10 @@ test('a restart of the server is lived through: live says so, the picture stays,
     await page.locator('button', { hasText: 'Live' }).click();
     await page.mouse.move(5, 5);
     const before = await text(page, '#crumbs');
-    daemon.kill('SIGKILL');
-    await new Promise((ok) => daemon.on('exit', ok));
+    await daemon.kill();
     await page.waitForFunction(() => document.querySelector('.live-trouble'), null, { timeout: 20_000 });
     assert.equal(await text(page, '#crumbs'), before, 'the picture stays');
-    daemon = serve(new URL(url).port);
-    await started(daemon);
-    while (!(await fetch(`${url}/readyz`).catch(() => null))?.ok) await new Promise((ok) => setTimeout(ok, 100));
+    await daemon.again();
     python(FEED);
     await page.waitForFunction((was) => !document.querySelector('.live-trouble') && document.querySelector('#crumbs').textContent.replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim() !== was, before, { timeout: 30_000 });
   }, { expect: [/ERR_/], hasten: 5 });

@@ -608,6 +608,28 @@ test('scrolling paints what comes into sight and nothing twice; it is what paint
   }, { height: 620 });
 });
 
+test('moving paints where there are bars, and not the empty rows below them', async () => {
+  await explore('', async (page) => {
+    const r = await page.evaluate(async () => {
+      const g = window.strataGraph,
+        c = window.strataCounters,
+        deep = g.tree.maxDepth + 1,
+        frames = () => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok)));
+      await frames();
+      const before = c.tiles;
+      g.magnify(1.05, 400);
+      await frames();
+      const painted = c.tiles - before;
+      /* what was full and is empty now is painted once more: nothing of it may stay */
+      g.zoomTo(Array.from(g.tree.depth).indexOf(1), false);
+      await frames();
+      return { deep, painted, rows: Math.floor(g.scroller.clientHeight / 18) };
+    });
+    assert.ok(r.rows > r.deep + 28, `a view of ${r.rows} rows is higher than ${r.deep} rows of bars`);
+    assert.ok(r.painted >= 1 && r.painted <= Math.ceil(r.deep / 14) + 1, JSON.stringify(r));
+  }, { width: 1440, height: 2400 });
+});
+
 test('exports: the view as PNG, folded stacks copied, name, stack and link copied; sums are those of the view', async () => {
   await explore('', async (page) => {
     await page.locator('button', { hasText: 'Export' }).click();

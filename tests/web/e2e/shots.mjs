@@ -53,6 +53,7 @@ const few = (p) => {
 };
 const click = (sel) => (page) => page.locator(sel).first().click();
 const noMatch = () => answers.empty('no_match', { matcher: 'host=~"gpu-0[1-4]"' });
+const HOUR = '?from=2026-11-29T13:00:00Z&to=2026-11-29T14:00:00Z';
 const RANGE = '&from=2026-11-29T13:20:00Z&to=2026-11-29T13:35:00Z';
 
 /** name: [scheme, query, act, reply, size] */
@@ -63,6 +64,8 @@ const DOCS = {
   'explore-compare': ['light', `${Q}&view=compare&from=2026-11-29T13:30:00Z&to=2026-11-29T13:45:00Z`],
   'explore-sandwich': ['light', `${Q}&view=sandwich&fn=forward`],
   'explore-filters': ['dark', `${Q}&f=keep%3Atrain_step&f=merge%3Akind%3Dkernel`],
+  'quality-light': ['light', `/quality${HOUR}`, null, null, [1280, 1650]],
+  'quality-dark': ['dark', `/quality${HOUR}`, null, null, [1280, 1650]],
   'explore-empty': ['light', Q.replace('1%5B', '0%5B'), null, noMatch],
 };
 const MORE = {
@@ -132,7 +135,7 @@ async function shoot([scheme, query, act, reply, [width, height] = [1440, 900]],
   if (reply === gone) server.state.gone = true;
   else if (reply) server.state.say.set('/flamegraph', reply);
   const p = await open(browser, { scheme, width, height, expect: [/status of/, /ERR_/] });
-  await p.page.goto(`${server.url}/explore${query}`);
+  await p.page.goto(`${server.url}${query.startsWith('/') ? '' : '/explore'}${query}`);
   await p.ready();
   await p.page.waitForTimeout(700);
   await act?.(p.page);
@@ -152,10 +155,11 @@ const STATES = {
   'export': [Q, click('#options .menu-anchor .button')], 'help': [Q, (page) => page.keyboard.press('?')], 'slow': [Q, slow], 'few samples': [Q, null, few],
   'never ingested': ['', null, () => answers.empty('never_ingested')], 'no agent then': ['', null, () => answers.empty('no_agent_in_range')], 'no match': [Q.replace('1%5B', '0%5B'), null, noMatch], 'type absent': ['', null, () => answers.empty('type_absent')],
   'filtered out': [`${Q}&f=keep%3Anothing`], 'expired': ['', null, () => answers.empty('expired')], 'future': ['', null, () => answers.empty('future')], 'covered and zero': ['', null, () => answers.empty('zero')],
+  'quality': [`/quality${HOUR}`],
   'no such step': [`${Q}&step=x`, null, () => answers.empty('no_steps')], 'server gone': [Q, null, gone], 'too expensive': [Q, null, error], 'part of the shards': [Q, null, (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, shards: { asked: 9, read: 7, unreadable: 2 }, warnings: ['unreadable: two shards of gpu-12'] } }; }],
 };
-const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'step time, A and B', 'completion', 'never ingested', 'too expensive', 'help'];
-const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'step time, A and B'];
+const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'step time, A and B', 'quality', 'completion', 'never ingested', 'too expensive', 'help'];
+const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'step time, A and B', 'quality'];
 
 /** Pictures beside each other, each with its name, made small. @param {[string, Buffer][]} list */
 async function sheet(file, list, columns, wide, scheme) {

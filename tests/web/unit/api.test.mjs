@@ -229,6 +229,19 @@ test('answers that make no sense are refused', async () => {
     (a) => (a.n = 'ten'),
     (a) => (a.node.total[1] = 1),
     (a) => (a.view.root = 'zz'),
+    (a) => (a.node.depth[0] = 1),
+    (a) => (a.node.depth[2] = 9),
+    (a) => (a.node.func[1] = 1e9),
+    (a) => (a.node.func[1] = -2),
+    (a) => (a.node.self[1] = -1),
+    (a) => (a.node.total[2] = null),
+    (a) => a.node.depth.pop(),
+    (a) => a.node.self.push(5),
+    (a) => delete a.node.total,
+    (a) => delete a.node,
+    (a) => (a.strings[2] = 7),
+    (a) => (a.func.file[1] = -1),
+    (a) => delete a.kind,
   ]) {
     const a = golden('flamegraph');
     spoil(a);
@@ -237,6 +250,13 @@ test('answers that make no sense are refused', async () => {
   }
   given('nonsense');
   await assert.rejects(api.flamegraph({}, signal()), /not JSON/);
+  /* whatever else is missing or of another kind: an answer, or "makes no sense", never an exception of another kind */
+  const { BadAnswer } = await import('../../../web/js/tree.js');
+  for (const key of Object.keys(golden('flamegraph')))
+    for (const other of [undefined, null, 7, 'x', [], {}]) {
+      given({ ...golden('flamegraph'), [key]: other });
+      await api.flamegraph({}, signal()).catch((e) => assert.ok(e instanceof BadAnswer, `${key}: ${JSON.stringify(other)}: ${e.stack}`));
+    }
 });
 
 test('a late answer is dropped, the newest stands', async () => {

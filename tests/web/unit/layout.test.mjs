@@ -2,7 +2,7 @@
 /** The layout against a naive one, over random trees of whole numbers. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { drawList, hit, layout } from '../../../web/js/layout.js';
+import { drawList, hasBars, hit, layout } from '../../../web/js/layout.js';
 import { decode } from '../../../web/js/tree.js';
 import * as answers from '../fixtures/answers.mjs';
 import { filterTree } from '../fixtures/filters.mjs';
@@ -150,6 +150,22 @@ for (const size of ['3k', '200k'])
         assert.ok(list.n <= 1920 * list.rows);
       }
     });
+
+test('rows without a bar are told apart, wherever the view begins', () => {
+  for (let seed = 1; seed <= 60; seed++) {
+    const t = randomTree(seed, seed % 2 === 0),
+      list = drawList(),
+      top = (seed % 7) * 18,
+      up = seed % 3 === 0;
+    layout(t, { root: 0, x0: t.start[0], x1: t.start[0] + t.total[0], width: 300, height: 400, row: 18, up, top }, new Uint8Array(t.funcs.name.length), 1, list);
+    const rows = new Set(Array.from({ length: list.n }, (_, i) => list.row[i]));
+    for (let first = 0; first < 30; first++)
+      for (const deep of [0, 1, 13]) {
+        const shown = [...rows].some((r) => r >= first && r <= first + deep);
+        assert.equal(hasBars(list, first, first + deep), shown, `seed ${seed}, rows ${first} to ${first + deep}`);
+      }
+  }
+});
 
 test('upside down the pointer finds the same bars, counted from the bottom', () => {
   const f = { name: ['all', 'a', 'b'], file: ['', '', ''], bin: ['', '', ''], kind: ['', 'native', 'native'], key: ['0', '1', '2'] };

@@ -38,6 +38,11 @@ test('sources: the state is that of now, trouble comes first; a type without cov
   assert.deepEqual(rows.map((r) => [r.host, r.type, r.state, r.why, r.covered]), [['a', 'gpu_kernel', 'refused', 'other subscriber', null], ['b', 'cpu', '', '', 50], ['a', 'cpu', 'ok', '', 50]]);
   assert.equal(sources(status, cover([])).length, 3, 'nothing selected has coverage: all that is known');
   assert.deepEqual(sources(null, null), []);
+  /* a source for each process: some ended, one is refused, another spoke just now */
+  const each = { agents: [{ host: 'a', lastNs: null, sources: [{ name: 'offcpu', lastMs: 9, state: 'ok', why: '' }, { name: 'offcpu', lastMs: 3, state: 'refused', why: 'x' }, { name: 'offcpu', lastMs: 4, state: 'ok', why: '' }] }] };
+  const run = (from, to) => ({ from, to, state: 'ok', why: '' });
+  const [one, ...no] = sources(each, cover([source({ type: { ...TYPE, name: 'offcpu' }, scopes: 3, coveredNs: 150e9, sourceNs: 1, runs: [run(400_000, 500_000), run(550_000, 600_000)] })]));
+  assert.deepEqual([one.state, one.why, one.lastMs, one.covered, no.length], ['refused', 'x', 9, 75, 0]);
 });
 
 const row = (name, last, labels = {}, at = 100_000, host = 'a') => ({ name: `agent_${name}`, unit: 'count', labels: { host, ...labels }, host, target: '', status: 'ok', last, at });
@@ -63,9 +68,11 @@ test('figures by host: the newest counts, a version that is gone is gone, stops 
 });
 
 test('CPU against the kernel: only processes that both know', () => {
-  const m = (host, target, value) => ({ name: '', unit: '', labels: {}, host, target, status: '', value });
-  const r = cpuRatio([m('a', '1', 90), m('a', '2', 10), m('a', '3', 50), m('b', '1', null)], [m('a', '1', 100), m('a', '2', 100), m('b', '1', 5)]);
+  const m = (host, target, value, readings = 6) => ({ name: '', unit: '', labels: {}, host, target, status: '', value: value === null ? null : value * 1e6, readings });
+  const r = cpuRatio([m('a', '1', 90), m('a', '2', 10), m('a', '3', 50), m('b', '1', null)], [m('a', '1', 100), m('a', '2', 100), m('b', '1', 100)]);
   assert.deepEqual([...r], [['a', 50]]);
+  const few = cpuRatio([m('a', '1', 90), m('a', '2', 500), m('a', '3', 500)], [m('a', '1', 100), m('a', '2', 49), m('a', '3', 100, 5)]);
+  assert.deepEqual([...few], [['a', 90]], 'what was hardly seen says nothing');
 });
 
 test('days left: the server says, else the room over the rate; unknown stays unknown', () => {

@@ -8,6 +8,8 @@
 
 const LINES = 5; // reasons with a line of their own
 const POINTS = 120;
+const LEAST_CPU = 5e7; // ns a second,
+const LEAST_READINGS = 6; // one each 10 s
 const WORST = ['refused', 'absent', 'paused', 'lost', '', 'ok'];
 
 /** What the screen asks of /metrics: figures of agents, see docs/agent.md and docs/python.md. */
@@ -31,26 +33,35 @@ export function sources(status, cover) {
   /** @type {Map<string, {host:string, type:string, state:string, why:string, lastMs:number, covered:number|null, source:Coverage['sources'][number]|null}>} */
   const rows = new Map();
   for (const s of cover?.sources ?? []) {
-    const last = s.runs.at(-1);
+    const last = s.runs.at(-1),
+      since = (cover?.range.to ?? 0) - (s.runs[0]?.from ?? NaN);
     rows.set(`${s.host}\n${s.type.name}`, {
       host: s.host,
       type: s.type.name,
       state: s.ended ? 'ended' : (last?.state ?? ''),
       why: last?.why ?? '',
       lastMs: NaN,
-      covered: s.askedNs && s.sourceNs !== null ? (s.sourceNs / s.askedNs) * 100 : null,
+      /* a source for each process: they come and go, so what any of them covered since the first of them */
+      covered: s.scopes > 1 ? (since > 0 && s.coveredNs !== null ? Math.min(100, (s.coveredNs / 1e6 / since) * 100) : null) : s.askedNs && s.sourceNs !== null ? (s.sourceNs / s.askedNs) * 100 : null,
       source: s,
     });
   }
-  for (const a of status?.agents ?? [])
+  const rank = (/** @type {string} */ s) => (WORST.indexOf(s) + WORST.length) % WORST.length;
+  for (const a of status?.agents ?? []) {
+    /* of one type there may be a source for each process: the worst state counts, and when the last of them spoke */
+    /** @type {Map<string, Status['agents'][number]['sources'][number]>} */ const types = new Map();
     for (const x of a.sources) {
+      const was = types.get(x.name);
+      types.set(x.name, was ? { ...(rank(x.state) < rank(was.state) ? x : was), lastMs: Math.max(x.lastMs, was.lastMs) } : x);
+    }
+    for (const x of types.values()) {
       const key = `${a.host}\n${x.name}`,
         row = rows.get(key);
       /* of hosts that the selection does not have, nothing is said; of a type that is refused there is no coverage */
       if (!row && (cover?.sources.length ?? 0) > 0 && !cover?.sources.some((s) => s.host === a.host)) continue;
       rows.set(key, { ...(row ?? { host: a.host, type: x.name, covered: null, source: null }), state: x.state, why: x.why, lastMs: x.lastMs });
     }
-  const rank = (/** @type {string} */ s) => (WORST.indexOf(s) + WORST.length) % WORST.length;
+  }
   return [...rows.values()].sort((a, b) => rank(a.state) - rank(b.state) || (a.host < b.host ? -1 : a.host > b.host ? 1 : 0) || (a.type < b.type ? -1 : 1));
 }
 
@@ -168,13 +179,14 @@ export function pythons(hosts) {
 }
 
 /**
- * CPU time as samples say it beside what the kernel counts, of the processes that have both; percent.
+ * CPU time as samples say it beside what the kernel counts, percent. Only of processes that have both for a minute
+ * and use a twentieth of a CPU: of those that were hit once or twice, only those that were hit are told of.
  * @param {Means} profiled @param {Means} kernel @returns {Map<string, number>} by host
  */
 export function cpuRatio(profiled, kernel) {
   /** @type {Map<string, [number, number]>} */ const sums = new Map();
   const key = (/** @type {Means[number]} */ m) => `${m.host}\n${m.target}`;
-  const known = new Map(kernel.filter((m) => m.value !== null).map((m) => [key(m), m.value ?? 0]));
+  const known = new Map(kernel.filter((m) => (m.value ?? 0) >= LEAST_CPU && m.readings >= LEAST_READINGS).map((m) => [key(m), m.value ?? 0]));
   for (const p of profiled) {
     const k = known.get(key(p));
     if (p.value === null || k === undefined) continue;

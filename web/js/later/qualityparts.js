@@ -44,12 +44,12 @@ export function sourceTable(rows, view) {
         l = level('covered', r.covered);
       return html`<tr>
         <th scope="row"><a class="host" title=${show(r.host)} href=${safeUrl(view.explore({ type: r.type, host: r.host }))}><bdi>${show(r.host || 'unknown host')}</bdi></a></th>
-        <td><bdi class="mono">${show(r.type)}</bdi></td>
+        <td><bdi class="mono">${show(r.type)}</bdi>${s && s.scopes > 1 ? html`<small> ${count(s.scopes)} processes</small>` : nothing}</td>
         <td class="fact ${bad}">${bad ? icon('warn') : nothing}${word(bad)}<b>${STATE_WORDS[r.state] ?? show(r.state)}</b>${r.why ? html`<small> <bdi>${show(r.why)}</bdi></small>` : nothing}${bad === 'error' ? html`<small> run <code>strata-agent check</code> there</small>` : nothing}</td>
         <td class="num extra fact ${old ? 'warn' : ''}">${Number.isFinite(age) ? html`${old ? word('warn') : nothing}<b>${span(Math.max(0, age))} ago</b>` : 'not now'}</td>
         <td class="num fact ${l}">${word(l)}<b>${r.covered === null ? 'unknown' : percent(r.covered, 100)}</b></td>
         <td class="wide extra">${s ? html`<div class="cover-strip" role="img" aria-label=${s.runs.slice(0, 4).map((x) => `${STATE_WORDS[x.state] ?? show(x.state)} ${span(x.to - x.from)}`).join(', ') || 'nothing is known'}>${s.runs.slice(0, RUNS).map((x) => html`<i class="run run-${['ok', 'lost', 'paused', 'refused', 'absent'].includes(x.state) ? x.state : 'absent'}" .style=${`left:${at(x.from).toFixed(3)}%;width:${Math.max(0.15, at(x.to) - at(x.from)).toFixed(3)}%`}></i>`)}</div>${s.runs.length > RUNS || s.runsMore ? html`<small>${count(s.runs.length - Math.min(RUNS, s.runs.length) + s.runsMore)} more stretches</small>` : nothing}` : nothing}</td>
-        <td class="num">${!s ? 'unknown' : s.lost.length ? s.lost.slice(0, 2).map((x) => html`<span class="lost-why"><bdi>${show(x.why)}</bdi> ${x.weight === null ? n(x.n) : total(x.weight, s.type)}</span>`) : 'none'}</td>
+        <td class="num">${!s ? 'unknown' : s.lost.length ? s.lost.slice(0, 2).map((x) => html`<span class="lost-why"><bdi>${show(x.why)}</bdi> ${x.weight === null ? (x.n === null ? 'unknown' : `${count(x.n)} times`) : total(x.weight, s.type)}</span>`) : 'none'}</td>
       </tr>`;
     }),
   )}${more(rows.length)}`;
@@ -129,6 +129,11 @@ export function costTable(hosts, rates) {
   if (!known.length) return html`<p class="hint">No agent tells of itself in this range.</p>`;
   const share = (/** @type {string} */ name, /** @type {string} */ host) => rates?.get(name)?.get(host) ?? null;
   const cpu = (/** @type {number|null} */ ns) => (ns === null ? 'unknown' : percent(ns, 1e9));
+  /** Of what it may: all of it is a warning. @param {number|null|undefined} x @param {number|null|undefined} of */
+  const part = (x, of) => {
+    const full = (x ?? 0) >= (of ?? Infinity);
+    return html`<td class="num extra fact ${full ? 'warn' : ''}">${word(full ? 'warn' : '')}<b>${x !== null && x !== undefined && of ? percent(x, of) : 'unknown'}</b></td>`;
+  };
   const sum = (/** @type {(number|null)[]} */ x) => (x.every((v) => v === null) ? null : x.reduce((/** @type {number} */ s, v) => s + (v ?? 0), 0));
   return html`${table(
     'What each agent costs',
@@ -139,7 +144,7 @@ export function costTable(hosts, rates) {
       const [cost, budget, memory, limit, period] = ['cost', 'cost_budget', 'memory', 'memory_limit', 'period'].map((x) => h.one(x));
       const held = h.one('restraint_steps') ?? 0,
         given = h.one('dropped') ?? 0;
-      return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num">${cpu(bpf)}</td><td class="num extra">${cost !== null && budget ? percent(cost ?? 0, budget) : 'unknown'}</td><td class="num">${bytes(h.one('rss'))}</td><td class="num extra">${memory !== null && limit ? percent(memory ?? 0, limit) : 'unknown'}</td><td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
+      return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num">${cpu(bpf)}</td>${part(cost, budget)}<td class="num">${bytes(h.one('rss'))}</td>${part(memory, limit)}<td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
     }),
   )}${more(known.length)}
   <p class="hint">CPU is that of the agent and its two helper processes, the mean of the range. Time in BPF is spent in the programs that are profiled. The rest is the last reading; held back and given up count since the agent began.</p>`;

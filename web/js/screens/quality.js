@@ -9,7 +9,7 @@ import * as store from '../store.js';
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { copyLink } from '../copylink.js';
 import { showEmpty } from '../emptystate.js';
-import { count, percent } from '../fmt.js';
+import { count, percent, sig3 } from '../fmt.js';
 import { header, tellUpdate } from '../header.js';
 import { icon } from '../icons.js';
 import { listen } from '../keys.js';
@@ -31,6 +31,7 @@ import { moved, toMs, toSpec } from '../time.js';
 const EVERY_MS = 15_000;
 const EVENTS = 1000;
 const LATE_MS = 150;
+const exactTime = (/** @type {number} */ ns) => (ns < 1e6 ? `${sig3(ns / 1e3)}\u202fµs` : `${sig3(ns / 1e6)}\u202fms`);
 const BEYOND = '/^\\[(truncated|no stack)/';
 
 /** @param {HTMLElement} main empty; what is drawn stands in it */
@@ -190,7 +191,7 @@ export function start(main) {
     /** @param {string} label @param {string} value @param {''|'warn'|'error'} [l] */
     const fact = (label, value, l = '') => html`<span class="fact ${l}">${l ? html`${icon('warn')}<span class="sr">${l === 'warn' ? 'warning: ' : 'problem: '}</span>` : nothing}<span class="fact-label">${label}</span><b>${value}</b></span>`;
     const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
-    return html`<div class="quality" role="group" aria-label="Data quality">${fact('', `${count(hosts)} ${hosts === 1 ? 'host' : 'hosts'}`)}${fact('', bad ? `${count(bad)} of ${count(rows.length)} sources not ok` : `${count(rows.length)} sources ok`, bad ? 'error' : '')}${fact(s.type.name, '')}${fact('covered', pc(x.covered), level('covered', x.covered))}${fact('lost', pc(x.lost), level('lost', x.lost))}${fact('no stack', pc(x.noStack), level('noStack', x.noStack))}${fact('truncated', pc(x.truncated), level('noStack', x.truncated))}${fact('unsymbolised', pc(x.unsymbolised), level('unsymbolised', x.unsymbolised))}${q.skewNs === null ? nothing : fact('clocks within', `${count(Math.round(Math.abs(q.skewNs) / 1000))}\u202fµs`)}${q.warnings.map((w) => fact('', show(w), 'warn'))}</div>`;
+    return html`<div class="quality" role="group" aria-label="Data quality">${fact('', `${count(hosts)} ${hosts === 1 ? 'host' : 'hosts'}`)}${fact('', bad ? `${count(bad)} of ${count(rows.length)} sources not ok` : `${count(rows.length)} sources ok`, bad ? 'error' : '')}${fact(s.type.name, '')}${fact('covered', pc(x.covered), level('covered', x.covered))}${fact('lost', pc(x.lost), level('lost', x.lost))}${fact('no stack', pc(x.noStack), level('noStack', x.noStack))}${fact('truncated', pc(x.truncated), level('noStack', x.truncated))}${fact('unsymbolised', pc(x.unsymbolised), level('unsymbolised', x.unsymbolised))}${q.skewNs === null ? nothing : fact('clocks within', exactTime(Math.abs(q.skewNs)))}${q.warnings.map((w) => fact('', show(w), 'warn'))}</div>`;
   }
   /** What no source says, so that no card can. */
   function missing() {

@@ -3,13 +3,14 @@
 """What does sampling cost, and whom?
 
 bench_agent.py --stackstat EXE --loop EXE --agent EXE --strata EXE --stratad EXE [--smoke] [--rounds N]
-    [--only beside]
+    [--only beside|python]
 
-Five questions. How long is one tick in BPF, whole, without the user stack, and as on a kernel without
+Six questions. How long is one tick in BPF, whole, without the user stack, and as on a kernel without
 bpf_loop(); how much slower is a
 pinned loop, 18 calls deep, at 99 and 999 Hz than without ticks (and at 999 Hz with stacks of the
 kernel alone: nearly all of that is the timer's interrupt); what do the agent and its maps use; what
-does perf use for the same; when is the first picture there (both in beside_agent.py).
+does perf use for the same; when is the first picture there (both in beside_agent.py); and what
+does the agent use beside Python, and hold beside PyTorch (python_agent.py).
 
 A core of a shared machine changes its speed by half from one second to the next, a hundred times
 the effect that is asked for. So everything is started and warm before the first slice, a slice is
@@ -29,6 +30,7 @@ import sys
 import time
 
 import beside_agent
+import python_agent
 from beside_agent import Agent, Busy
 
 SKIP = 77
@@ -179,10 +181,16 @@ def map_memory(o):
 
 def gates(o):
     """One line each; what a smoke run measures is judged by nobody."""
-    found = (("agent_cost_99hz", beside_agent.beside(o, emit), 0.2),
-             ("first_picture", beside_agent.first_picture(o, emit), 3.0))
+    found = [("python_cost_99hz", python_agent.cost(o, emit), 0.2),
+             ("torch_memory_mib", python_agent.torch_memory(o, emit), 120.0)]
+    if o.only != "python":
+        found += [("agent_cost_99hz", beside_agent.beside(o, emit), 0.2),
+                  ("first_picture", beside_agent.first_picture(o, emit), 3.0)]
     print("gate,value,limit,result")
     for name, value, limit in found:
+        if value is None:
+            print(f"gate {name},,<= {limit:g},skip", flush=True)
+            continue
         result = "shown" if o.smoke else "pass" if value <= limit else "fail"
         print(f"gate {name},{value:.3g},<= {limit:g},{result}", flush=True)
 
@@ -194,7 +202,7 @@ def main():
     p.add_argument("--agent", required=True)
     p.add_argument("--strata", required=True)
     p.add_argument("--stratad", required=True)
-    p.add_argument("--only", choices=["beside"])
+    p.add_argument("--only", choices=["beside", "python"])
     p.add_argument("--smoke", action="store_true")
     p.add_argument("--rounds", type=int, default=16)
     o = p.parse_args()

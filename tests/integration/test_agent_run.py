@@ -109,8 +109,9 @@ class Stratad:
             port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.log = open(os.path.join(folder, "stratad.log"), "ab")
+        ui = ["--ui", os.environ["STRATA_UI"]] if "STRATA_UI" in os.environ else []
         self.process = subprocess.Popen([STRATAD, "--listen", f"127.0.0.1:{port}", "--data",
-                                         os.path.join(folder, "store")], stdout=self.log,
+                                         os.path.join(folder, "store"), *ui], stdout=self.log,
                                         stderr=self.log)
         end = time.monotonic() + 120
         while time.monotonic() < end:

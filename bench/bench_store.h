@@ -30,11 +30,15 @@ struct bench {
     struct api *api;
     struct loader *loader;
     uint32_t workers;
+    bool warm; /* bench_reopen() as a server does it */
     bool keep; /* the store's folder, at its end */
     struct bench_map *map;
 };
 
 void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers);
+/* The same, whose workload begins at that hour. */
+void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,
+                   real_ns hour);
 void bench_reopen(struct bench *b); /* as a server that has just started */
 void bench_close(struct bench *b);  /* the store's folder goes too, unless it is kept */
 

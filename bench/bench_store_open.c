@@ -98,6 +98,7 @@ static void start(struct bench *b)
                             .mem_cache = 1, /* each answer is made, not remembered */
                             .mem_query = UINT64_C(4) << 30,
                             .workers = b->workers,
+                            .warm = b->warm,
                             .now = clock_of,
                             .now_ctx = b};
     struct api_conf ac = {.mem_max = UINT64_C(4) << 30, .answer_max = 256 * MIB};
@@ -118,11 +119,19 @@ static void start(struct bench *b)
 
 void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers)
 {
-    *b = (struct bench){.workers = workers};
+    real_ns hour;
+
+    if (!real_ns_parse(STR(HOUR), &hour))
+        data_die("the hour is no time");
+    bench_open_at(b, below, data, workers, hour);
+}
+
+void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,
+                   real_ns hour)
+{
+    *b = (struct bench){.workers = workers, .hour = hour};
     if (data)
         b->d = data_open(data);
-    if (!real_ns_parse(STR(HOUR), &b->hour))
-        data_die("the hour is no time");
     atomic_store(&b->now, b->hour.v);
     if (asprintf(&b->dir, "%s/bench_store.XXXXXX", below) < 0 || !mkdtemp(b->dir))
         data_die("%s: no data directory can be made (--dir): %s", below, strerrordesc_np(errno));

@@ -2,9 +2,10 @@
 /*
  * How long does a page wait that asks for seven days?
  *
- * Loads a small workload of gen_profile again and again, an hour later each time, lets compaction
- * close the hours, then asks what the page asks when it opens with such a range: each question of a
- * store that has just been opened, with the files out of the page cache (cold), then again (warm).
+ * Loads a small workload of gen_profile again and again, an hour later each time, up to now, lets
+ * compaction close the hours, then asks what the page asks when it opens with such a range: each
+ * question of a store that has just been opened, with the files out of the page cache (cold), then
+ * again (warm).
  *
  *   week_QUESTION_cold, _warm    wall time, ms
  *   week_parts, week_disk        what lies there
@@ -23,6 +24,7 @@
 #include "server/msg.h"
 
 #define ROUNDS_MAX 15U
+#define HOUR_NS    (3600 * NS_PER_S)
 
 struct options {
     const char *dir, *data;
@@ -139,9 +141,10 @@ static void run(const struct options *o)
     real_ns first;
     double v;
 
-    bench_open(&b, o->dir, o->data, 2);
+    first.v = real_now().v / HOUR_NS * HOUR_NS - o->hours * HOUR_NS;
+    bench_open_at(&b, o->dir, o->data, 2, first);
     b.keep = o->keep;
-    first = b.hour;
+    b.warm = true;
     ask.to = b.d.rows;
     for (uint32_t i = 0; i < o->hours; i++) {
         if (i > 0)

@@ -412,7 +412,8 @@ static void *opener_main(void *arg)
                               .mem_head = a->plan.head,
                               .mem_dict = a->plan.dict,
                               .mem_cache = a->plan.cache,
-                              .mem_query = a->plan.query};
+                              .mem_query = a->plan.query,
+                              .warm = true};
     ssize_t n;
 
     wire_limits_of(c, &wire);

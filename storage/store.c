@@ -6,6 +6,7 @@
  *           st-journal                      commits (commit.c), owns the current journal file
  *           st-apply                        the head (apply.c), calls done
  *           st-writer                       seals; catalog, dictionary file, list of sources
+ *           st-warm-N                       reads, for a moment after the start
  *           st-upkeep                       next journal file, sealed ones, free space
  *           readers (any)                   views; no lock but view's, for an instant
  *           st-scan-N                       extra workers of a store_scan, as long as it
@@ -241,6 +242,8 @@ int store_open(const struct store_conf *conf, struct store **ret, struct err *er
         (void)free_store(s);
         return r;
     }
+    if (conf->warm)
+        warm_start(s);
     *ret = s;
     return r;
 }
@@ -256,6 +259,7 @@ struct store *store_close(struct store *s)
     while (s->open_appends > 0)
         cond_wait(&s->idle, &s->admit);
     mutex_unlock(&s->admit);
+    warm_stop(s);
     if (!s->conf.read_only)
         commit_stop(s);
     assert(s->names.pool.readers == 0);

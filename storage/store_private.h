@@ -155,6 +155,7 @@ struct store {
     uint64_t next_lsn, acked_lsn, next_number; /* next_number: under upkeep */
 
     struct compactor *compactor; /* NULL: none runs */
+    struct warm *warm;           /* warm.c; NULL: none was asked for */
     _Atomic uint64_t compactions, compaction_failures;
 
     pthread_t journal_thread, apply_thread, upkeep_thread;
@@ -201,6 +202,10 @@ void source_list_add_part(struct source_list *l, struct part *p);
 void source_list_unref(struct source_list *l);                    /* NULL is a no-op */
 struct source_list *source_list_get(struct store *s);             /* one reference, the caller's */
 void source_list_publish(struct store *s, struct source_list *l); /* takes the reference */
+
+/* warm.c, with conf.warm. Stop waits for what is in hand; nothing that was asked for is needed. */
+void warm_start(struct store *s);
+void warm_stop(struct store *s);
 
 /* recover.c: LOCK, damage, replay. Outcome STORE_PARTIAL: something is lost, err says what first.
  */

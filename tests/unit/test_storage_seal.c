@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "storage/compact_private.h"
@@ -419,6 +420,50 @@ static void test_load_once(void **state)
     fixture_deinit(&f);
 }
 
+static uint32_t not_loaded(struct store *s)
+{
+    struct store_view *v = store_view_get(s);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->n_source; i++)
+        n += v->source[i].part && atomic_load(&v->source[i].part->loaded) == 0;
+    (void)store_view_put(v);
+    return n;
+}
+
+/* A server that has just started makes parts and the dictionary before the current one ready, asked
+ * or not; one that ends at once waits for none of it. */
+static void test_warm(void **state)
+{
+    struct fixture f;
+    char *want;
+
+    (void)state;
+    store_tuning.epoch_ns = 1;
+    begin(&f);
+    fill(&f, 1, 12);
+    seal_now(&f);
+    fill(&f, 13, 12);
+    seal_now(&f);
+    want = dump_store(&f);
+    fixture_reopen(&f, 0);
+    assert_true(not_loaded(f.s) > 6);
+    f.conf.warm = true;
+    for (int i = 0; i < 20; i++)
+        fixture_reopen(&f, 0);
+    for (int i = 0; not_loaded(f.s) || !atomic_load(&f.s->epoch_loads); i++) {
+        assert_true(i < 30000);
+        (void)usleep(1000);
+    }
+    assert_same(want, dump_store(&f), "ready");
+    fixture_reopen(&f, 0);
+    assert_same(want, dump_store(&f), "while it is made ready");
+    assert_int_equal(atomic_load(&f.s->epoch_loads), 2); /* two that are over, once each */
+    store_tuning.epoch_ns = 0;
+    free(want);
+    fixture_deinit(&f);
+}
+
 /* The dictionary of a closed epoch is the file that the catalog says: that of another store, put in
  * its place, would give other names to what the parts hold. It is refused, and named by a check. */
 static void test_swapped_dict(void **state)
@@ -502,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_readers),
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_load_once),
+        cmocka_unit_test(test_warm),
         cmocka_unit_test(test_swapped_dict),
         cmocka_unit_test(test_old_epochs),
     };

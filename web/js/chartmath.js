@@ -81,3 +81,19 @@ export function windowFor(range, relative, before) {
   if (before && before[0] <= a && before[1] >= b && (b - a) * 200 >= before[1] - before[0]) return before;
   return [a - (b - a), b + (b - a)];
 }
+
+const HOUR_MS = 3600e3;
+/** From so long a window on the chart is made of whole hours. */
+const HOURLY_MS = 72 * HOUR_MS;
+
+/**
+ * How a chart of a long window is asked: from a whole hour on, in buckets of whole hours, since the store
+ * has sums of hours, and else reads every row. null: the window is short.
+ * @param {[number, number]} window ms @param {number} points at most
+ * @returns {{from: number, bucket: string}|null} from: ms
+ */
+export function hourly([a, b], points) {
+  if (b - a < HOURLY_MS) return null;
+  const from = Math.floor(a / HOUR_MS) * HOUR_MS;
+  return { from, bucket: `${Math.ceil((b - from) / HOUR_MS / points)}h` };
+}

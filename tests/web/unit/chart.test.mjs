@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { mean, plotted, roundUp, runs, widthOf, windowFor, withSeconds } from '../../../web/js/chartmath.js';
+import { hourly, mean, plotted, roundUp, runs, widthOf, windowFor, withSeconds } from '../../../web/js/chartmath.js';
 import { shares } from '../../../web/js/shares.js';
 
 const cpu = { id: '', name: 'cpu', unit: 'nanoseconds', kind: 'sum' };
@@ -45,6 +45,15 @@ test('the window of the chart', () => {
   assert.deepEqual(windowFor([200, 300], false, [0, 100]), [100, 400]);
   assert.deepEqual(windowFor([0, 1], false, [0, 1000]), [-1, 2]);
   assert.deepEqual(windowFor([100, 200], false, null), [0, 300]);
+});
+
+test('a chart of days is asked in whole hours, from a whole hour on', () => {
+  const h = 3600e3;
+  assert.equal(hourly([0.5 * h, 72 * h], 600), null);
+  assert.deepEqual(hourly([0.5 * h, 72.5 * h], 600), { from: 0, bucket: '1h' });
+  assert.deepEqual(hourly([1000.2 * h, 1600 * h], 600), { from: 1000 * h, bucket: '1h' });
+  assert.deepEqual(hourly([1000.2 * h, 1600.1 * h], 600), { from: 1000 * h, bucket: '2h' });
+  assert.deepEqual(hourly([0, 8760 * h], 600), { from: 0, bucket: '15h' });
 });
 
 const quality = (o) => ({ askedNs: 60e9, coveredNs: 60e9, sources: 1, unknownSources: 0, expected: null, received: null, lost: [], rejected: [], noStack: null, truncated: null, unsymbolised: null, periods: [], shards: null, warnings: [], ...o });

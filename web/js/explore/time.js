@@ -4,7 +4,7 @@
  * is compared with, the steps and events that stand on the axis.
  */
 import * as api from '../api.js';
-import { windowFor } from '../chartmath.js';
+import { hourly, windowFor } from '../chartmath.js';
 import { createLazyChart } from '../lazychart.js';
 import * as store from '../store.js';
 import { isRelative, moved, stepOf, toMs, toSpec } from '../time.js';
@@ -79,8 +79,10 @@ export function createTime(on) {
     if (relative) wide = { from: s.from, to: s.to };
     else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };
     const range = relative ? { from: s.from, to: s.to } : { from: toSpec(win[0]), to: toSpec(Math.min(win[1], Math.max(r[1], Date.now()))) };
+    const hours = hourly(win, POINTS);
+    const cut = hours ? { from: toSpec(hours.from), to: range.to, bucket: hours.bucket } : { ...range, points: POINTS };
     const asking = slots.series.run((signal) =>
-      api.timeseries({ q: s.q, f: s.f, ...range, points: POINTS, ...(s.by && { by: s.by, groups: LINES }) }, signal),
+      api.timeseries({ q: s.q, f: s.f, ...cut, ...(s.by && { by: s.by, groups: LINES }) }, signal),
     );
     loadMarks(range);
     try {

@@ -154,7 +154,9 @@ static void put_python_version(struct figures *f, const struct py_version *v)
     put(f, "agent_python_versions", "count", false, v->processes);
     g = &f->v[f->n - 1];
     g->why = pylayout_name(v->state);
-    if (v->hex)
+    if (v->hex && !(v->hex & 0xffff)) /* 3.10 does not say which it is */
+        (void)snprintf(g->python, sizeof g->python, "%u.%u", v->hex >> 24, v->hex >> 16 & 255);
+    else if (v->hex)
         (void)snprintf(g->python, sizeof g->python, "%u.%u.%u", v->hex >> 24, v->hex >> 16 & 255,
                        v->hex >> 8 & 255);
     else

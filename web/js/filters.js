@@ -17,6 +17,8 @@ export const WORDS = { keep: 'only', drop: 'without', start: 'from', merge: 'fol
 /** Ordinary filters that many want; they become chips like any other. */
 export const PRESETS = /** @type {const} */ ([
   ['Collapse recursion', 'collapse:recursion'],
+  ['Python frames alone', 'merge:kind=/^(native|kernel|jit)$/'],
+  ['Native frames alone', 'merge:kind=python'],
   ['Fold CUDA internals away', 'merge:bin=/^lib(cuda|cudart|cublas|cudnn)/'],
   ['Fold the interpreter away', 'merge:bin=/^(python3|libpython)/'],
   ['Without the OS kernel', 'merge:kind=kernel'],

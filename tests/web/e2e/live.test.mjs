@@ -321,6 +321,32 @@ test('filters: what the server keeps and takes away stands at the chips', async 
   });
 });
 
+test('Python frames alone, native frames alone: one press each, and no weight is lost', async () => {
+  python(`
+now = time.time_ns()
+b = sb.Batch(labels={"host": "h1"})
+t = b.target(pid=7, comm="py")
+t0 = (now - 60_000_000_000) // 1_000_000_000 * 1_000_000_000
+N = lambda n: dict(kind="native", name=n, bin="/usr/bin/python3")
+P = lambda n: dict(kind="python", name=n, file="job.py")
+b.stream("cpu", t0, t0 + 50_000_000_000, period=10_000_000, labels={"service": "py"}, target=t, expected=100, received=100, rows=[dict(stack=[N("main"), P("train"), N("_PyEval"), P("step"), N("matmul")], count=100, value=1_000_000_000, t=t0, tid=7)])
+r = sb.post(URL, b)
+assert r["http"] == 200 and r["status"] == "stored", r
+`);
+  await explore(`?q=${encodeURIComponent('cpu{service="py"}')}&from=now-15m`, async (page) => {
+    const names = () => page.evaluate(() => { const t = window.strataGraph.tree; return [...Array.from(t.func, (f) => t.funcs.name[f]), t.total[0]].join(' '); });
+    assert.equal(await names(), 'all main train _PyEval step matmul 1000000000');
+    for (const [preset, want] of [['Python frames alone', 'all train step 1000000000'], ['Native frames alone', 'all main _PyEval matmul 1000000000']]) {
+      await page.locator('#filters .chip.add').click();
+      await page.locator('#filters .pick', { hasText: preset }).click();
+      await page.waitForFunction((n) => window.strataGraph.tree?.n === n, want.split(' ').length - 1);
+      assert.equal(await names(), want);
+      await page.locator('.chip.filter .chip-x').click();
+      await page.waitForFunction(() => window.strataGraph.tree?.n === 6);
+    }
+  });
+});
+
 test('sandwich and compare ask the real server, and show what it says', async () => {
   const q = `q=${encodeURIComponent('cpu{service="demo"}')}&${range}`;
   await explore(`?${q}&view=sandwich&fn=spin`, async (page) => {

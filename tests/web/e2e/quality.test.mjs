@@ -215,6 +215,9 @@ test('axe finds nothing, in both themes, in each state and at 390, 1280 and 2560
         assert.deepEqual(r.violations.map((v) => `${colorScheme} ${name}: ${v.id} ${v.nodes.slice(0, 3).map((y) => `${y.target} ${y.any[0]?.message ?? ''}`).join(' | ')}`), []);
         const w = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
         assert.ok(w[0] <= w[1], `${name}: ${w}`);
+        /* names of a usual length are whole, and nothing is cut off at a card's edge */
+        assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll('.card table')].filter((t) => t.offsetWidth > t.parentElement.clientWidth).map((t) => t.getAttribute('aria-label'))), [], `${name} ${width}`);
+        assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll('.card .facts bdi')].filter((b) => b.scrollWidth > b.clientWidth + 1 && getComputedStyle(b).display !== 'inline').map((b) => b.textContent)), [], `${name} ${width}`);
       }
     }, { width, height: 900, expect: [/status of 503/] });
   }

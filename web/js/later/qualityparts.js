@@ -45,7 +45,7 @@ export function sourceTable(rows, view) {
       return html`<tr>
         <th scope="row"><a class="host" title=${show(r.host)} href=${safeUrl(view.explore({ type: r.type, host: r.host }))}><bdi>${show(r.host || 'unknown host')}</bdi></a></th>
         <td><bdi class="mono">${show(r.type)}</bdi>${s && s.scopes > 1 ? html`<small> ${count(s.scopes)} processes</small>` : nothing}</td>
-        <td class="fact ${bad}">${bad ? icon('warn') : nothing}${word(bad)}<b>${STATE_WORDS[r.state] ?? show(r.state)}</b>${r.why ? html`<small> <bdi>${show(r.why)}</bdi></small>` : nothing}${bad === 'error' ? html`<small> run <code>strata-agent check</code> there</small>` : nothing}</td>
+        <td class="fact ${bad}">${bad ? icon('warn') : nothing}${word(bad)}<b>${STATE_WORDS[r.state] ?? html`<bdi>${show(r.state)}</bdi>`}</b>${r.why ? html`<small> <bdi>${show(r.why)}</bdi></small>` : nothing}${bad === 'error' ? html`<small> run <code>strata-agent check</code> there</small>` : nothing}</td>
         <td class="num extra fact ${old ? 'warn' : ''}">${Number.isFinite(age) ? html`${old ? word('warn') : nothing}<b>${span(Math.max(0, age))} ago</b>` : 'not now'}</td>
         <td class="num fact ${l}">${word(l)}<b>${r.covered === null ? 'unknown' : percent(r.covered, 100)}</b></td>
         <td class="wide extra">${s ? html`<div class="cover-strip" role="img" aria-label=${s.runs.slice(0, 4).map((x) => `${STATE_WORDS[x.state] ?? show(x.state)} ${span(x.to - x.from)}`).join(', ') || 'nothing is known'}>${s.runs.slice(0, RUNS).map((x) => html`<i class="run run-${['ok', 'lost', 'paused', 'refused', 'absent'].includes(x.state) ? x.state : 'absent'}" .style=${`left:${at(x.from).toFixed(3)}%;width:${Math.max(0.15, at(x.to) - at(x.from)).toFixed(3)}%`}></i>`)}</div>${s.runs.length > RUNS || s.runsMore ? html`<small>${count(s.runs.length - Math.min(RUNS, s.runs.length) + s.runsMore)} more stretches</small>` : nothing}` : nothing}</td>
@@ -64,7 +64,7 @@ export function cutTable(top) {
     [th('reason'), th('weight', 'num'), th('of what was captured', 'num')],
     rows.slice(0, 16).map((r) => {
       const [, kind = '', why = ''] = r.name.match(/^\[(truncated|no stack)(?:: (\w+))?/) ?? [];
-      return html`<tr><th scope="row"><bdi class="mono">${show(why || r.name)}</bdi><small> ${kind === 'no stack' ? 'no stack: ' : kind ? 'cut short: ' : ''}${LOSS[why] ?? ''}</small></th><td class="num">${total(r.total, top.type)}</td><td class="num">${percent(r.total, top.unfiltered)}</td></tr>`;
+      return html`<tr><th scope="row"><bdi class="mono" title=${show(r.name)}>${show(why || r.name)}</bdi><small> ${kind === 'no stack' ? 'no stack: ' : kind ? 'cut short: ' : ''}${LOSS[why] ?? ''}</small></th><td class="num">${total(r.total, top.type)}</td><td class="num">${percent(r.total, top.unfiltered)}</td></tr>`;
     }),
   );
 }
@@ -137,14 +137,14 @@ export function costTable(hosts, rates) {
   const sum = (/** @type {(number|null)[]} */ x) => (x.every((v) => v === null) ? null : x.reduce((/** @type {number} */ s, v) => s + (v ?? 0), 0));
   return html`${table(
     'What each agent costs',
-    [th('host'), th('CPU, of one', 'num'), th('in BPF', 'num'), th('budget used', 'num extra'), th('memory', 'num'), th('of its limit', 'num extra'), th('rate', 'num extra'), th('held back', 'num'), th('waiting to send', 'num extra'), th('given up', 'num')],
+    [th('host'), th('CPU, of one', 'num'), th('in BPF', 'num extra'), th('budget used', 'num extra'), th('memory', 'num'), th('of its limit', 'num extra'), th('rate', 'num extra'), th('held back', 'num'), th('waiting to send', 'num extra'), th('given up', 'num')],
     known.slice(0, ROWS).map((h) => {
       const own = sum([share('agent_cpu', h.host), share('agent_apart_cpu', h.host)]),
         bpf = sum([share('agent_bpf_cpu', h.host), share('agent_offcpu_bpf', h.host)]);
       const [cost, budget, memory, limit, period] = ['cost', 'cost_budget', 'memory', 'memory_limit', 'period'].map((x) => h.one(x));
       const held = h.one('restraint_steps') ?? 0,
         given = h.one('dropped') ?? 0;
-      return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num">${cpu(bpf)}</td>${part(cost, budget)}<td class="num">${bytes(h.one('rss'))}</td>${part(memory, limit)}<td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
+      return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num extra">${cpu(bpf)}</td>${part(cost, budget)}<td class="num">${bytes(h.one('rss'))}</td>${part(memory, limit)}<td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
     }),
   )}${more(known.length)}
   <p class="hint">CPU is that of the agent and its two helper processes, the mean of the range. Time in BPF is spent in the programs that are profiled. The rest is the last reading; held back and given up count since the agent began.</p>`;

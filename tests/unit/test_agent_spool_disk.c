@@ -306,7 +306,7 @@ static void every_type(void **state)
     hold(&info, PTYPE_OFFCPU, 4, 40);
     hold(&info, PTYPE_RUNQ, 0, 0);
     hold(&info, PTYPE_GIL_WAIT, 2, BATCH_NO_WEIGHT);
-    spool_put(s, &(struct spool_new_batch){.seq = 1, .body = STR(""), .info = &info});
+    spool_put(s, &(struct spool_new_batch){.seq = 1, .body = STR("\x1f"), .info = &info});
     spool_free(s);
     s = open_spool(2, 1 << 20);
     spool_drop(s, expect(s, 1, 1), SPOOL_DROP_BAD);

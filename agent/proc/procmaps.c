@@ -414,6 +414,11 @@ bool procmaps_read(struct procmaps *s, const struct procmaps_of *of)
         procmaps_free(&fresh);
         return false;
     }
+    if (fresh.room > fresh.n + fresh.n / 4) { /* most are read once */
+        fresh.room = fresh.n ? fresh.n : 1;
+        fresh.map = xrealloc(fresh.map, fresh.room * sizeof *fresh.map);
+        fresh.source = xrealloc(fresh.source, fresh.room * sizeof *fresh.source);
+    }
     fresh.pause_ns = (thread_cpu_ns() - begin) * READ_SHARE;
     changed = !same_maps(s, &fresh);
     procmaps_free(s);

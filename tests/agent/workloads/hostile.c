@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * hostile maps N SECONDS           N executable mappings, then one more is made and unmade without
- * end hostile elf FILE N SEED SECONDS  N copies of the shared library FILE, damaged outside of its
- * code, are mapped, and their function runs in turn hostile births SECONDS           processes that
- * end at once, as many as there is time for: by fork, and by vfork and exec of this program without
- * arguments
+ * hostile maps N SECONDS: N executable mappings, then one more is made and unmade without end.
+ *
+ * hostile elf FILE N SEED SECONDS: N copies of the shared library FILE, damaged outside of its
+ * code, are mapped, and their function runs in turn.
+ *
+ * hostile births SECONDS: processes that end at once, as many as there is time for: by fork, and by
+ * vfork and exec of this program without arguments.
+ *
+ * hostile crowd N SECONDS FILE...: N processes that work a little, each with the code of all FILEs
+ * mapped by itself.
  *
  * What a program may do to whoever watches it. Prints what it did at the end.
  */
@@ -205,6 +210,72 @@ static int do_births(char *self, double seconds)
     return 0;
 }
 
+/* ---- a crowd -------------------------------------------------------------------------------- */
+
+/* Where a file's code begins; -1: it has none. */
+static off_t code_of(int fd)
+{
+    Elf64_Ehdr eh;
+    Elf64_Phdr ph;
+
+    if (pread(fd, &eh, sizeof eh, 0) != sizeof eh || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0)
+        return -1;
+    for (size_t i = 0; i < eh.e_phnum; i++)
+        if (pread(fd, &ph, sizeof ph, (off_t)(eh.e_phoff + i * sizeof ph)) == sizeof ph &&
+            ph.p_type == PT_LOAD && ph.p_flags & PF_X)
+            return (off_t)(ph.p_offset & ~(PAGE - 1));
+    return -1;
+}
+
+static void member(char **file, int n, int to, double seconds)
+{
+    const struct timespec nap = {.tv_sec = 1}; /* together they use little */
+    double end = now_s() + seconds;
+
+    for (int i = 0; i < n; i++) {
+        int fd = open(file[i], O_RDONLY | O_CLOEXEC);
+        off_t at = fd < 0 ? -1 : code_of(fd);
+
+        if (at >= 0)
+            (void)mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, at);
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    if (write(to, "", 1) != 1)
+        _exit(1);
+    while (now_s() < end && getppid() != 1) {
+        for (int i = 0; i < 10000; i++)
+            KEEP();
+        (void)nanosleep(&nap, NULL);
+    }
+    _exit(0);
+}
+
+static int do_crowd(unsigned n, double seconds, char **file, int n_file)
+{
+    unsigned made = 0;
+    int ends[2];
+    char byte;
+
+    if (pipe(ends))
+        return die("pipe");
+    for (unsigned i = 0; i < n; i++) {
+        pid_t p = fork();
+
+        if (p == 0)
+            member(file, n_file, ends[1], seconds);
+        if (p < 0)
+            return die("fork");
+    }
+    while (made < n && read(ends[0], &byte, 1) == 1)
+        made++;
+    (void)printf("made %u processes\n", made);
+    (void)fflush(stdout);
+    while (wait(NULL) > 0)
+        ;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 1)
@@ -216,6 +287,9 @@ int main(int argc, char **argv)
                       (unsigned)strtoul(argv[4], NULL, 10), strtod(argv[5], NULL));
     if (argc == 3 && strcmp(argv[1], "births") == 0)
         return do_births(argv[0], strtod(argv[2], NULL));
-    (void)fputs("usage: hostile maps|elf|births ... (see its first comment)\n", stderr);
+    if (argc > 4 && strcmp(argv[1], "crowd") == 0)
+        return do_crowd((unsigned)strtoul(argv[2], NULL, 10), strtod(argv[3], NULL), argv + 4,
+                        argc - 4);
+    (void)fputs("usage: hostile maps|elf|births|crowd ... (see its first comment)\n", stderr);
     return 2;
 }

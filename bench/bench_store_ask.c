@@ -129,7 +129,8 @@ static uint32_t nodes_of(struct scan *s, struct store_trie_id id)
     return trie.n;
 }
 
-/* One pair of arrays for each trie in turn: no trie comes again after another. */
+/* One array for each trie in turn: no trie comes again after another. Sums alone, as the rivals
+ * answer. */
 static struct acc_trie *acc_in_turn(struct scan *s, struct store_trie_id id)
 {
     struct acc *a = s->a;
@@ -144,14 +145,11 @@ static struct acc_trie *acc_in_turn(struct scan *s, struct store_trie_id id)
     a->n = 1;
     if (t->n > a->room) {
         free(t->sum);
-        free(t->count);
         a->room = t->n;
         t->sum = data_alloc(a->room, sizeof *t->sum);
-        t->count = data_alloc(a->room, sizeof *t->count);
         return t;
     }
     memset(t->sum, 0, t->n * sizeof *t->sum);
-    memset(t->count, 0, t->n * sizeof *t->count);
     return t;
 }
 
@@ -199,9 +197,10 @@ static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)
         data_die("sums of 128 bits where 64 are enough");
     for (uint32_t i = 0; i < s->n; i++) {
         t->sum[s->node[i]] += s->sum.v[i];
-        t->count[s->node[i]] += s->count[i];
         scan->a->observations += s->count[i];
     }
+    for (uint32_t i = 0; t->count && i < s->n; i++)
+        t->count[s->node[i]] += s->count[i];
     return true;
 }
 

@@ -232,7 +232,7 @@ struct times {
     struct rank_table t;
     const uint8_t *one, *two;
     struct cell_in escape;
-    bool escapes;
+    bool escapes, bytes; /* bytes: no difference needs plane two */
 };
 
 static bool open_times(struct block_coder *c, const struct block *b, uint32_t k, struct times *ret)
@@ -246,7 +246,28 @@ static bool open_times(struct block_coder *c, const struct block *b, uint32_t k,
     rank_table(&ret->t, s->gap + 1);
     ret->escape = cell_in(p, size);
     ret->escapes = s->gap == RANK_ESCAPE;
+    ret->bytes = s->gap < 256;
     return true;
+}
+
+#define STRIDE 32u
+
+/* Whole strides of rows before bound. */
+static uint32_t skip_strides(const uint8_t *one, uint32_t from, uint32_t n, uint64_t bound,
+                             uint64_t *at)
+{
+    uint32_t i = from;
+
+    for (; n - i >= STRIDE; i += STRIDE) {
+        uint32_t sum = 0;
+
+        for (uint32_t k = 0; k < STRIDE; k++)
+            sum += one[i + k];
+        if (*at + sum >= bound)
+            break;
+        *at += sum;
+    }
+    return i;
 }
 
 /* First row from `from` on whose time is at or after bound; *at: time of the row before, *j: place
@@ -254,7 +275,7 @@ static bool open_times(struct block_coder *c, const struct block *b, uint32_t k,
 static uint32_t times_until(struct times *t, uint32_t from, uint32_t n, uint64_t bound,
                             uint64_t *at, uint32_t *j)
 {
-    uint32_t i = from;
+    uint32_t i = t->bytes ? skip_strides(t->one, from, n, bound, at) : from;
 
     for (; i < n; i++) {
         uint32_t mask = t->t.mask[t->one[i]], d = t->t.base[t->one[i]] + (t->two[*j] & mask);

@@ -15,6 +15,7 @@
 #define CELL_TRY_MIN   16 /* below, zstd's own header is what it could save */
 #define CELL_MIN_MATCH 7
 #define TMP_CAP        ((size_t)1 << 30)
+#define STRIDE         128u /* rows that are counted in a byte */
 
 void cell_coder_init(struct cell_coder *c)
 {
@@ -292,11 +293,19 @@ void rank_table(struct rank_table *t, uint32_t d)
 
 uint32_t rank_followed(const uint8_t *one, uint32_t n, uint32_t d)
 {
-    uint32_t t = literals(d), sum = 0;
+    uint32_t t = literals(d), sum = 0, i = 0;
 
-    if (t < 256)
-        for (uint32_t i = 0; i < n; i++)
-            sum += one[i] >= t;
+    if (t == 256)
+        return 0;
+    for (; n - i >= STRIDE; i += STRIDE) {
+        uint8_t part = 0; /* 16 rows to a vector */
+
+        for (uint32_t k = 0; k < STRIDE; k++)
+            part = (uint8_t)(part + (one[i + k] >= (uint8_t)t));
+        sum += part;
+    }
+    for (; i < n; i++)
+        sum += one[i] >= t;
     return sum;
 }
 

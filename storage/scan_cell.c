@@ -494,9 +494,10 @@ int scan_cell_emit_counts(struct scan_worker *w, const struct summary *s, const 
     for (uint32_t i = 0; i < s->n; i++) { /* one that is 0 is written over */
         o.node[o.n] = s->node[i];
         o.count[o.n] = count[i];
-        o.sum[o.n] = v * (int64_t)count[i];
         o.n += count[i] != 0;
     }
+    for (uint32_t i = 0; i < o.n; i++)
+        o.sum[i] = v * (int64_t)o.count[i];
     return o.n == 0
                ? 0
                : hand_out(w, &(struct store_share){.group = group, .bucket = bucket, .den_ms = 1},

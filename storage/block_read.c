@@ -250,7 +250,7 @@ static bool open_times(struct block_coder *c, const struct block *b, uint32_t k,
     return true;
 }
 
-#define STRIDE 32u
+#define STRIDE 32
 
 /* Whole strides of rows before bound. */
 static uint32_t skip_strides(const uint8_t *one, uint32_t from, uint32_t n, uint64_t bound,
@@ -259,10 +259,11 @@ static uint32_t skip_strides(const uint8_t *one, uint32_t from, uint32_t n, uint
     uint32_t i = from;
 
     for (; n - i >= STRIDE; i += STRIDE) {
+        const uint8_t *p = one + i;
         uint32_t sum = 0;
 
-        for (uint32_t k = 0; k < STRIDE; k++)
-            sum += one[i + k];
+        for (int k = 0; k < STRIDE; k++)
+            sum += p[k];
         if (*at + sum >= bound)
             break;
         *at += sum;

@@ -15,7 +15,7 @@
 #define CELL_TRY_MIN   16 /* below, zstd's own header is what it could save */
 #define CELL_MIN_MATCH 7
 #define TMP_CAP        ((size_t)1 << 30)
-#define STRIDE         128u /* rows that are counted in a byte */
+#define STRIDE         128 /* rows that are counted in a byte */
 
 void cell_coder_init(struct cell_coder *c)
 {
@@ -297,11 +297,12 @@ uint32_t rank_followed(const uint8_t *one, uint32_t n, uint32_t d)
 
     if (t == 256)
         return 0;
-    for (; n - i >= STRIDE; i += STRIDE) {
-        uint8_t part = 0; /* 16 rows to a vector */
+    for (uint8_t own = (uint8_t)t; n - i >= STRIDE; i += STRIDE) {
+        const uint8_t *p = one + i;
+        uint8_t part = 0;
 
-        for (uint32_t k = 0; k < STRIDE; k++)
-            part = (uint8_t)(part + (one[i + k] >= (uint8_t)t));
+        for (int k = 0; k < STRIDE; k++) /* 16 to a vector */
+            part = (uint8_t)(part + (p[k] >= own));
         sum += part;
     }
     for (; i < n; i++)

@@ -494,17 +494,17 @@ static void rows_of_service(struct lean *l, const struct service *s, int64_t lea
     }
 }
 
+static char *put_text(char *p, const char *text)
+{
+    while (*text)
+        *p++ = *text++;
+    return p;
+}
+
 static char *put_key(char *p, const char *key)
 {
-    size_t n = strlen(key);
-
     p[-1] = p[-1] == ',' ? ']' : p[-1]; /* ends the column before */
-    *p++ = ',';
-    *p++ = '"';
-    memcpy(p, key, n);
-    p += n;
-    memcpy(p, "\":[", 3);
-    return p + 3;
+    return put_text(put_text(put_text(p, ",\""), key), "\":[");
 }
 
 static char *put_column(char *p, const char *key, const uint32_t *v, uint32_t n)

@@ -289,6 +289,7 @@ static int share_thin(struct query_gather *g, struct query_gather_worker *w, str
                       const struct store_share *s)
 {
     const struct query_thinning *t = g->thinning;
+    struct query_thin *thin = NULL;
     struct store_trie trie = {};
     int r;
 
@@ -300,13 +301,15 @@ static int share_thin(struct query_gather *g, struct query_gather_worker *w, str
         return 0;
     r = store_trie(g->q->view, s->trie, &trie, &w->err);
     if (r == 0 && trie.n_fnode == a->n)
-        r = query_thin(&w->scratch, &trie, s, t->floor, &a->thin);
+        r = query_thin(&w->scratch, &trie, s, t->floor, &thin);
     if (r <= 0)
         return r;
+    assert(thin);
+    a->thin = thin;
     a->var_missing = true;
-    a->entry_sum = a->thin->pick[0].sum;
-    a->entry_count = a->thin->pick[0].count;
-    return budget(g, sizeof *a->thin + a->thin->n * sizeof a->thin->pick[0]) ? 1 : -ENOMEM;
+    a->entry_sum = thin->pick[0].sum;
+    a->entry_count = thin->pick[0].count;
+    return budget(g, sizeof *thin + thin->n * sizeof thin->pick[0]) ? 1 : -ENOMEM;
 }
 
 static bool on_share(void *ctx, uint32_t worker, const struct store_share *s)

@@ -82,9 +82,13 @@ static int scan_chunk(struct scan_worker *w, const struct head_chunk *c, uint32_
         return 0;
     head_rows_of(c, &rows);
     for (uint32_t i = 0; i < n; i++) {
-        int64_t ms = head_ms(&rows, i);
         struct scan_row row;
+        int64_t ms;
 
+        /* most rows are of series that nobody asks for: nothing else of them is read */
+        if (!bit_get(side->sel.series, head_u32(&rows, HEAD_SERIES, i)))
+            continue;
+        ms = head_ms(&rows, i);
         if (!level && (ms < side->lo || ms >= side->hi))
             continue;
         scan_load(&rows, i, &row);

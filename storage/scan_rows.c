@@ -113,9 +113,12 @@ static int collect_head(struct rows *l, const struct scan_item *it)
         TRY(scan_check(w));
         head_rows_of(c, &r);
         for (uint32_t i = 0; i < n; i++) {
-            int64_t ms = head_ms(&r, i);
             struct scan_row row;
+            int64_t ms;
 
+            if (!bit_get(sd->sel.series, head_u32(&r, HEAD_SERIES, i)))
+                continue;
+            ms = head_ms(&r, i);
             if (ms < sd->lo || ms >= sd->hi)
                 continue;
             scan_load(&r, i, &row);

@@ -124,13 +124,13 @@ static __always_inline u32 py_field(struct sa_state *s, u32 at, bool pointer)
 static __always_inline u32 py_identity(struct sa_state *s)
 {
 	struct sa_py *p = &s->pi.py;
-	u32 at = (p->c_name - SA_PY_CODE_AT) & ~7U;
+	u32 at = (p->c_plain - SA_PY_CODE_AT) & ~7U;
 	u64 hash = 0;
 
 	if (p->c_version)
 		return py_field(s, p->c_version, false);
-	if (at <= SA_PY_CODE - 8)
-		sa_read(s, &hash, 8, *(u64 *)(s->pycode + at) + p->s_hash);
+	if (at > SA_PY_CODE - 8 || sa_read(s, &hash, 8, *(u64 *)(s->pycode + at) + p->s_hash))
+		return 0; /* not in memory: user space takes that for an answer, too */
 	return (u32)hash ^ (u32)(hash >> 32);
 }
 

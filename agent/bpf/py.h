@@ -36,13 +36,14 @@ struct sa_py {
 	u8 f_code, f_prev, f_instr, f_entry;
 	/* of the code object, what never changes: the check word */
 	u8 c_flags, c_argc, c_first, c_file, c_name, c_lines;
-	u8 c_version;	 /* 3.12+: no other code object of the process has the same; else 0, and */
-	u8 s_hash;	 /* of a str: its hash, which the check word takes of the name */
+	u8 c_version; /* 3.12+: no other code object of the process has the same; else 0, and */
+	u8 c_plain;   /* the name alone, whose hash (s_hash of a str) is known from its birth */
+	u8 s_hash;
 	u16 co_adaptive; /* code object to bytecode; 0: the frame holds the index itself */
 	u16 ts_frame, ts_interp, interp_gil;
 	u16 ts_base; /* 3.15: sentinel frame below the outermost */
 	u16 ts_asks; /* 3.15: the thread waits for the GIL, an int; 0: not there */
-	u16 pad[3];
+	u8 pad[5];
 	u64 key_addr; /* of the pthread key of thread states; 0: a thread-local variable (3.15) */
 	s64 tls_off;  /* from the thread pointer, or inside the module's block */
 	u64 tls_mod;  /* index in the dtv; 0: tls_off is from the thread pointer */

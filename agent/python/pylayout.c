@@ -34,7 +34,7 @@ struct version {
     uint16_t ts_frame, ts_interp, interp_gil, ts_base, ts_asks, co_adaptive, traceable;
     uint8_t ts_cframe, cf_cur, f_code, f_prev, f_instr, f_entry, entry_val;
     uint8_t entry_ge, entry_each, shim;
-    uint8_t c_flags, c_argc, c_first, c_file, c_name, c_lines, c_version;
+    uint8_t c_flags, c_argc, c_first, c_file, c_name, c_lines, c_version, c_plain;
     uint8_t str_ascii, str_other;
 };
 
@@ -46,12 +46,14 @@ static const struct version versions[] = {
      .first_thread = 8, .thread_id = 176, .ts_frame = 24, .ts_interp = 16,
      .f_code = 32, .f_prev = 24, .f_instr = 96, .entry_each = 1,
      .c_flags = 36, .c_argc = 16, .c_first = 40, .c_file = 104, .c_name = 112, .c_lines = 120,
+     .c_plain = 112,
      .str_ascii = 48, .str_other = 72},
     {.ver = 0x30b, .key = 596, .gil_locked = 376, .gil_holder = 368, .interpreters = 40,
      .first_thread = 16, .thread_id = 152, .ts_frame = 56, .ts_interp = 16, .ts_cframe = 1,
      .cf_cur = 8, .f_code = 32, .f_prev = 48, .f_instr = 56, .f_entry = 68, .entry_val = 1,
      .co_adaptive = 184, .traceable = 168,
      .c_flags = 48, .c_argc = 56, .c_first = 72, .c_file = 112, .c_name = 128, .c_lines = 136,
+     .c_plain = 120,
      .str_ascii = 48, .str_other = 72},
     {.ver = 0x30c, .key = 1548, .interpreters = 40, .first_thread = 72, .thread_id = 136,
      .ts_frame = 56, .ts_interp = 16, .interp_gil = 384, .ts_cframe = 1,
@@ -101,6 +103,7 @@ static struct sa_py py_of(const struct version *v, uint64_t runtime)
         .c_name = v->c_name,
         .c_lines = v->c_lines,
         .c_version = v->c_version,
+        .c_plain = v->c_plain,
         .s_hash = STR_HASH,
         .co_adaptive = v->co_adaptive,
         .ts_frame = v->ts_frame,

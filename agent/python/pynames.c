@@ -155,15 +155,15 @@ static uint32_t identity_of(const struct sa_py *p, const struct unwind_memory *m
 
     if (p->c_version)
         return int_at(c, p->c_version);
-    if (rd(mem, &hash, sizeof hash, word_at(c, p->c_name) + p->s_hash) < 0)
+    if (rd(mem, &hash, sizeof hash, word_at(c, p->c_plain) + p->s_hash) < 0)
         return 0;
     return (uint32_t)hash ^ (uint32_t)(hash >> 32);
 }
 
 /* As py_check() of bpf/py.bpf.h. */
-static uint32_t check_of(const struct sa_py *p, const struct unwind_memory *mem, const uint8_t *c)
+static uint32_t check_of(const struct sa_py *p, uint32_t identity, const uint8_t *c)
 {
-    uint32_t sum = identity_of(p, mem, c);
+    uint32_t sum = identity;
 
     sum = sum * 31 + int_at(c, p->c_flags);
     sum = sum * 31 + int_at(c, p->c_argc);
@@ -171,6 +171,14 @@ static uint32_t check_of(const struct sa_py *p, const struct unwind_memory *mem,
     sum = sum * 31 + fold(word_at(c, p->c_file));
     sum = sum * 31 + fold(word_at(c, p->c_name));
     return sum * 31 + fold(word_at(c, p->c_lines));
+}
+
+/* The program may have found the name's page away, and then has 0 for its hash. */
+static bool is_checked(const struct sa_py *p, const struct unwind_memory *mem, uint32_t check,
+                       const uint8_t *c)
+{
+    return check_of(p, identity_of(p, mem, c), c) == check ||
+           (!p->c_version && check_of(p, 0, c) == check);
 }
 
 /* The parts of a code object that was found to be one. false: unreadable, or no room. */
@@ -221,7 +229,7 @@ static enum got check_code(const struct pylayout *l, const struct unwind_memory 
 
     if (rd(mem, head, sizeof head, at) < 0 || rd(mem, c, SA_PY_CODE, at + SA_PY_CODE_AT) < 0)
         return errno == ESRCH ? GOT_DIED : GOT_UNREADABLE;
-    return is_alive(head[0]) && head[1] == l->code_type && check_of(&l->py, mem, c) == check
+    return is_alive(head[0]) && head[1] == l->code_type && is_checked(&l->py, mem, check, c)
                ? GOT_IT
                : GOT_CHECK;
 }

@@ -75,6 +75,9 @@ class Torch(tp.Agented):
               f"{f['agent_python_merged']} of {f['agent_python_with_frames']} stacks with Python frames merged "
               f"({f['agent_python_drained']} before their tables were built), "
               f"memory {self.figures()['agent_memory'] / 2**20:.1f} MiB")
+        print("unnamed frames", {k[21:]: v for k, v in f.items() if k.startswith("agent_python_unnamed") and v}, "of",
+              f["agent_python_frames"], "errors", {k[12:]: v for k, v in f.items() if k.startswith("agent_pyerr_") and v},
+              "restraint", f["agent_restraint_steps"])
         self.whole()
         self.main_thread(pid)
         self.held(pid)

@@ -469,6 +469,7 @@ enum {
     TEXTS = BASE + 0x9000,
     TYPE = BASE + 0xa000,
     STACK = BASE + 0xc000,
+    CODE_OF_PERF = BASE + 0xd800,
     EVAL = 0x700000,
     OTHER = 0x780000,
     PID = 815,
@@ -477,7 +478,7 @@ enum {
 static struct made {
     uint8_t bytes[SIZE];
     struct unwind_native *u;
-    struct proc_map map[2];
+    struct proc_map map[3];
     struct proc proc;
     struct pylayout l;
     struct unwind_regs regs;
@@ -553,6 +554,7 @@ static void make_honest(void)
     put8(CODE + 8, TYPE);
     put4(CODE + 72, 2); /* first line */
     put8(CODE + 112, TEXTS);
+    put8(CODE + 120, TEXTS + 0x100);
     put8(CODE + 128, TEXTS + 0x100);
     put8(CODE + 136, TEXTS + 0x200);
     put_text(TEXTS, "/srv/app.py", 11);
@@ -598,10 +600,12 @@ static int setup(void **state)
     struct err err = {};
 
     (void)state;
-    made.map[0] = (struct proc_map){.start = EVAL, .end = EVAL + 0x1000, .why = "anonymous"};
-    made.map[1] = (struct proc_map){.start = OTHER, .end = OTHER + 0x1000, .why = "anonymous"};
+    made.map[0] =
+        (struct proc_map){.start = CODE_OF_PERF, .end = CODE_OF_PERF + 0x100, .why = "anonymous"};
+    made.map[1] = (struct proc_map){.start = EVAL, .end = EVAL + 0x1000, .why = "anonymous"};
+    made.map[2] = (struct proc_map){.start = OTHER, .end = OTHER + 0x1000, .why = "anonymous"};
     made.proc = (struct proc){
-        .tgid = PID, .exe = STR("/usr/bin/python3"), .n_map = 2, .map = made.map, .gen = 1};
+        .tgid = PID, .exe = STR("/usr/bin/python3"), .n_map = 3, .map = made.map, .gen = 1};
     assert_ok(unwind_native_open(&made.u, NULL, &err), &err);
     assert_ok(tables_publish(unwind_native_tables(made.u), &made.proc, &err), &err);
     return 0;
@@ -644,6 +648,26 @@ static void merged(void **state)
     assert_int_equal(ev->gil, SA_G_NA);
     made.regs.fsbase = 0;
     assert_int_equal(walk()->pyerr, 0);
+}
+
+/* Between the functions 3.12 calls for perf: four instructions, no frame pointer. */
+static void trampoline(void **state)
+{
+    static const uint8_t add8_ret[] = {0x48, 0x83, 0xc4, 8, 0xc3};
+
+    (void)state;
+    make_honest();
+    native_frame(0, CODE_OF_PERF + 8);
+    memcpy(made.bytes + (CODE_OF_PERF + 8 - BASE), add8_ret, sizeof add8_ret);
+    put8(STACK + 24, EVAL + 0x20);
+    native_frame(1, OTHER + 0x30);
+    native_frame(2, 0);
+    assert_string_equal(shape(walk()), "PPEoPEo");
+    put8(STACK + 24, 0);
+    assert_int_equal(walk()->stop, SA_S_END);
+    made.bytes[CODE_OF_PERF + 8 - BASE] =
+        0x90; /* other code: by the frame pointer, which is the next one's */
+    assert_string_equal(shape(walk()), "PPEoo|P");
 }
 
 static void cut(void **state)
@@ -830,6 +854,10 @@ static void names_recycled(void **state)
     n = pynames_free(n);
     n = pynames_new(0);
     assert_str(first_of(n, ev).name, STR("[python 0x108000]"));
+    put8(CODE + 120, 0x1000); /* the name cannot be read where its hash was to be taken */
+    ev = walk();
+    put8(CODE + 120, TEXTS + 0x100);
+    assert_str(first_of(n, ev).name, STR("Shing.f"));
     n = pynames_free(n);
 }
 
@@ -865,6 +893,7 @@ int main(void)
         cmocka_unit_test(a_running_one),
         cmocka_unit_test(no_pythons),
         cmocka_unit_test(merged),
+        cmocka_unit_test(trampoline),
         cmocka_unit_test(cut),
         cmocka_unit_test(hostile),
         cmocka_unit_test(without_end),

@@ -15,7 +15,7 @@
 
 #define PLAIN_CAP    ((size_t)64 << 20) /* what a server inflates */
 #define BODY_DEFAULT ((size_t)16 << 20)
-#define MAX_DROPPED  16
+#define MAX_DROPPED  48 /* what a spool hands over at once: five types of nine batches */
 #define QUEUE        64
 #define JITS         64 /* processes to look at; told again if there is no room */
 

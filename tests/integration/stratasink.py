@@ -163,10 +163,12 @@ class Batch:
                        "thread": self.str[thread[i]] if thread else "",
                        "labels": self.labels[labels[i] - 1] if labels and labels[i] else {}}
 
-    def lost(self, why=None):
-        """(n, weight) over all streams."""
+    def lost(self, why=None, ptype=None):
+        """(n, weight) over all streams, or those of a type."""
         n = weight = 0
         for s in self.streams:
+            if ptype is not None and s.one(1) != ptype:
+                continue
             for w, k, v in zip(s.column(17), s.column(LOSS_N), s.column(LOSS_WEIGHT)):
                 if why is None or self.str[w] == why:
                     n += max(k - 1, 0)

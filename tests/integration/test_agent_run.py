@@ -352,16 +352,29 @@ class Run(unittest.TestCase):
         n = agent.figure("dropped_spool_full")
         wait_for(lambda: sum(last - first + 1 for b in server.batches()
                              for first, last in b.dropped) >= n and
-                 agent.figure("batches_spooled") == 0, "all is told", 200)
+                 agent.figure("spool_untold") == agent.figure("batches_spooled") == 0,
+                 "all is told", 200)
         self.assertEqual(agent.stop(), 0)
-        status, batches = agent.status(), server.batches()
-        told = sum(b.lost("spool_drop")[1] for b in batches)
+        status = agent.status()
+        untold = status["figures"]["agent_spool_untold"]
+        if untold:  # the last batch pushed out another one: the next run tells of that
+            again = self.agent(server.url)
+            wait_for(lambda: again.figure("spool_untold") == again.figure("batches_spooled") == 0,
+                     "the next run tells the rest", 200)
+            self.assertEqual(again.stop(), 0)
+            more = again.status()["figures"]
+            self.assertEqual(more["agent_spool_untold"], 0)
+            status["figures"] = {k: v + more[k] for k, v in status["figures"].items() if k in more}
+        batches = server.batches()
+        told = sum(b.lost("spool_drop", 1)[1] for b in batches)
         n = status["figures"]["agent_dropped_spool_full"]
-        print(f"{n} batches dropped, {told / 1e9:.3f} s told as lost")
+        print(f"{n} batches dropped, {told / 1e9:.3f} s told as lost; told by the next run: {untold}")
         self.assertGreaterEqual(n, 2)
         self.check_books(status, batches, told)
-        ranges = [d for b in batches for d in b.dropped]
-        self.assertEqual(sum(last - first + 1 for first, last in ranges), n)
+        numbers = sum(last - first + 1 for b in batches for first, last in b.dropped)
+        self.assertLessEqual(numbers, n)  # those of an older run are told without
+        if not untold:
+            self.assertEqual(numbers, n)
 
 
 class Check(unittest.TestCase):

@@ -31,7 +31,7 @@
 #include "bench/bench_store.h"
 #include "bench/bench_stream.h"
 #include "server/msg.h"
-#include "storage/store_private.h"
+#include "storage/keep/store_private.h"
 
 struct options {
     const char *dir, *data;

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
-#include "storage/block_private.h"
+#include "storage/part/block_private.h"
 
 /* Random sorted rows of every form that a block can hold, from a seed. In the arena. */
 struct gen_block {

@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 #include "base/time.h"
-#include "storage/block_private.h"
+#include "storage/part/block_private.h"
 #include "tests/lib/gen_block.h"
 #include "tests/lib/testing.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/catalog_private.h"
+#include "storage/catalog/catalog_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
 #define NOW ((real_ns){T0 + 5 * HOUR})

@@ -3,9 +3,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "storage/catalog_private.h"
-#include "storage/dict_private.h"
-#include "storage/dictfile_private.h"
+#include "storage/catalog/catalog_private.h"
+#include "storage/dict/dict_private.h"
+#include "storage/dict/dictfile_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
 #define PART "shard/raw/20251129T12-e12-g3.db"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/compact_private.h"
+#include "storage/keep/compact_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
 /* Parts of one hour become one: every row, record, step and event of them and nothing else. */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/map.h"
-#include "storage/compact_private.h"
+#include "storage/keep/compact_private.h"
 #include "tests/unit/test_storage_lib.h"
 
 #define BATCHES 48u

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "storage/dict_private.h"
-#include "storage/names_private.h"
+#include "storage/dict/dict_private.h"
+#include "storage/dict/names_private.h"
 #include "tests/lib/testing.h"
 
 static void begin(struct pool *p, struct dict *d, uint32_t max_nodes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/dict_private.h"
-#include "storage/dictfile_private.h"
+#include "storage/dict/dict_private.h"
+#include "storage/dict/dictfile_private.h"
 #include "tests/unit/test_storage_file_lib.h"
 
 #define EPOCH 12

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "storage/compact_private.h"
+#include "storage/keep/compact_private.h"
 #include "tests/lib/disk.h"
 #include "tests/lib/memory.h"
 #include "tests/unit/test_storage_lib.h"

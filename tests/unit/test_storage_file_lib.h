@@ -14,8 +14,8 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
-#include "storage/local_private.h"
-#include "storage/part_private.h"
+#include "storage/dict/local_private.h"
+#include "storage/part/part_private.h"
 #include "tests/lib/testing.h"
 #include "tests/lib/tmpdir.h"
 

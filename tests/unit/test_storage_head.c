@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "storage/head_private.h"
-#include "storage/names_private.h"
+#include "storage/dict/names_private.h"
+#include "storage/head/head_private.h"
 #include "tests/lib/testing.h"
 
 #define ROWS 5000u

@@ -5,8 +5,8 @@
  *
  * STRATA_ROUNDS mutations of each blob (40); STRATA_SEED.
  */
-#include "storage/dictchunk_private.h"
-#include "storage/part_tables_private.h"
+#include "storage/dict/dictchunk_private.h"
+#include "storage/part/part_tables_private.h"
 #include "tests/unit/test_storage_part_lib.h"
 
 static uint64_t seed = 1;

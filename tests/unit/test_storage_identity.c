@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/identity_private.h"
+#include "storage/head/identity_private.h"
 #include "tests/lib/testing.h"
 
 static struct batch_id id_of(uint8_t agent, uint64_t seq, uint64_t content)

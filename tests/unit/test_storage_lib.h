@@ -14,8 +14,8 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "storage/keep/store_private.h"
 #include "storage/store.h"
-#include "storage/store_private.h"
 #include "tests/lib/testing.h"
 #include "tests/lib/tmpdir.h"
 

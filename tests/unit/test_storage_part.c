@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/db_private.h"
+#include "storage/file/db_private.h"
 #include "tests/unit/test_storage_part_lib.h"
 
 /* ---- reading all of a part, as a number ------------------------------------------------------ */

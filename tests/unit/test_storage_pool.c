@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "storage/pool_private.h"
+#include "storage/file/pool_private.h"
 #include "tests/lib/testing.h"
 
 /* An element keeps its value and its old address as long as a reader is inside. */

@@ -13,7 +13,7 @@
 #include <sqlite3.h>
 #include <stdatomic.h>
 
-#include "storage/compact_private.h"
+#include "storage/keep/compact_private.h"
 #include "tests/lib/disk.h"
 #include "tests/unit/test_storage_lib.h"
 

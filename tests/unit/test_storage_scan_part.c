@@ -10,7 +10,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 
-#include "storage/scan_cache_private.h"
+#include "storage/part/scan_cache_private.h"
 #include "tests/unit/test_storage_lib.h"
 
 #define BATCHES  80u

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "storage/compact_private.h"
-#include "storage/seal_private.h"
+#include "storage/keep/compact_private.h"
+#include "storage/keep/seal_private.h"
 #include "tests/unit/test_storage_mixed.h"
 
 /* ---- the tests ----------------------------------------------------------------------------- */

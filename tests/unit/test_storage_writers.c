@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "storage/compact_private.h"
+#include "storage/keep/compact_private.h"
 #include "tests/unit/test_storage_mixed.h"
 
 #define PATHS 512

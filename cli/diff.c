@@ -226,7 +226,7 @@ static int print(const struct buf *answer, bool json, struct err *err)
     struct unit u;
     struct buf b;
     json_t *root;
-    size_t n;
+    size_t n = 0; /* rows: none where there is nothing to compare with */
     int r;
 
     if (json)
@@ -236,7 +236,8 @@ static int print(const struct buf *answer, bool json, struct err *err)
     buf_init(&b, TEXT_MAX);
     put_sides(&b, root);
     put_total(&b, root, &u);
-    n = json_array_size(json_object_get(json_object_get(root, "row"), "func"));
+    if (json_is_true(json_object_get(root, "comparable")))
+        n = json_array_size(json_object_get(json_object_get(root, "row"), "func"));
     if (n)
         buf_printf(&b, "%*s  %*s  %*s  %*s  %s\n", W_VALUE, "self in A", W_VALUE, "in B", W_VALUE,
                    "change", W_VALUE, "of total", "sure  function");

@@ -11,6 +11,7 @@ Exit status: 0; 1 failed; 77 no source can sample here (last line: no BPF here: 
 """
 import argparse
 import ctypes
+import fcntl
 import json
 import os
 import shutil
@@ -127,6 +128,21 @@ def free_port(wanted):
                                   f"(ss -ltnp 'sport = :{wanted}') or take another --port") from error
                 say(f"port {port} is in use: taking a free one")
     raise Failure("no free port")
+
+
+def refuse_used(data):
+    """Failure if a stratad has this folder's store open; nothing in it was touched then."""
+    try:
+        lock = os.open(os.path.join(data, "store", "LOCK"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # no store yet, or not ours: stratad says what is wrong with it
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Failure(f"{shown(data)} is in use: stop the ./dev run that uses it, or give this one "
+                      "a folder of its own: ./dev run --data FOLDER") from None
+    finally:
+        os.close(lock)
 
 
 # ---- API -----------------------------------------------------------------------------------------
@@ -318,6 +334,7 @@ class Run:
 
     def run(self):
         data = os.path.abspath(self.options.data or os.path.join("build", "run-data"))
+        refuse_used(data)
         self.folder = os.path.join(data, "log")
         os.makedirs(self.folder, exist_ok=True)
         self.start_server(os.path.join(data, "store"))

@@ -502,9 +502,9 @@ int app_opened(struct app *a, struct err *err)
         switch (a->open_result) {
         case -EBUSY:
             return err_set(err, a->open_result,
-                           "data directory %s is in use by another stratad: stop that one, or "
-                           "choose another with --data (%s)",
-                           a->dir, a->open_err.msg);
+                           "data directory %.64s is in use by another stratad: stop that one, or "
+                           "choose another with --data",
+                           a->dir);
         case -EPROTO:
             return err_set(err, a->open_result,
                            "data directory %s: %s. Nothing was touched: start the version that "

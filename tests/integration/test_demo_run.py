@@ -100,10 +100,16 @@ class DemoRun(unittest.TestCase):
         first = self.start("--port", str(free_port()), before=NO_RIGHTS)
         try:
             self.until(first, "Ctrl-C")
+            log = os.path.join(self.tmp.name, "log", "stratad.log")
+            size = os.path.getsize(log)
+            self.assertGreater(size, 0)
             second = self.start("--port", str(free_port()), before=NO_RIGHTS)
             out, _ = second.communicate(timeout=60)
             self.assertEqual(second.returncode, 1, out)
-            self.assertIn(os.path.join(self.tmp.name, "store"), out)
+            self.assertIn(self.tmp.name, out)
+            self.assertIn("is in use: stop the ./dev run that uses it", out)
+            self.assertTrue(out.endswith("./dev run --data FOLDER\n"), out)
+            self.assertGreaterEqual(os.path.getsize(log), size)
         finally:
             first.send_signal(signal.SIGTERM)
             self.assertEqual(first.wait(60), 0, first.stdout.read())

@@ -282,6 +282,10 @@ class Run:
         with open(self.status_file, encoding="utf-8") as file:
             return json.load(file)
 
+    def status_command(self):
+        return (f"{shown(self.path('cli', 'strata'))} agent status "
+                f"--state-dir {shown(os.path.dirname(self.status_file))}")
+
     def start_demo(self):
         return self.start("demo", [self.path("demo", "demo")], env={"STRATA_SERVICE": "demo"},
                           stdout=subprocess.PIPE)
@@ -354,6 +358,7 @@ class Run:
             say(f"the three largest functions of the demo, of {samples} samples:")
             for name, value in rows:
                 print(f"          {100 * value / total:5.1f} %  {name}", flush=True)
+            say(f"its agent:    {self.status_command()}")
         query = urllib.parse.urlencode({"q": 'cpu{service="demo"}', "from": "now-1m"})
         say(f"look at it:   {self.api.base}/?{query}")
         say("Ctrl-C stops all three")

@@ -73,6 +73,11 @@ class DemoRun(unittest.TestCase):
                 self.assertLessEqual({"blur_image", "compress_image"}, {n for _, n in shares}, out)
             else:  # somebody else has the CPUs
                 self.assertGreater(len(shares), 0, out)
+            command = re.search(r"its agent: +(.*)$", out, re.M).group(1).split()
+            status = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                                    text=True, timeout=60, check=False)
+            self.assertEqual(status.returncode, 0, status.stderr)
+            self.assertIn(f"http://127.0.0.1:{port}", status.stdout)
             print(f"first picture after {seconds:.1f} s, of {samples} samples; on a machine with a "
                   f"CPU to spare within {FIRST_PICTURE:.0f} s")
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:

@@ -17,8 +17,9 @@ let browser, daemon, url;
 const python = (code) => daemon.python(code);
 
 before(async () => {
-  [daemon, browser] = await Promise.all([startStratad(), launch()]);
+  daemon = await startStratad(); // first, so that it is stopped where no browser starts
   ({ url } = daemon);
+  browser = await launch();
 });
 after(async () => {
   await browser?.close();

@@ -28,7 +28,10 @@ export async function startStratad() {
   const dir = mkdtempSync(join(tmpdir(), 'strata-live-'));
   const run = (port) => spawn(STRATAD, [`--listen=127.0.0.1:${port}`, `--data=${dir}/data`, `--ui=${UI}`, '-o', 'storage.min_free=0B', '-o', 'http.hosts=strata.test'], { stdio: ['ignore', 'pipe', 'pipe'] });
   let child = run(0);
-  const url = await listens(child);
+  const url = await listens(child).catch((e) => {
+    child.kill('SIGKILL');
+    throw e;
+  });
   const gone = async (signal) => {
     if (child.exitCode !== null || child.signalCode !== null) return;
     child.kill(signal);

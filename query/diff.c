@@ -134,10 +134,12 @@ static double side_value(const struct diff *d, uint32_t k, unit_i128 v)
 }
 
 /* The variance of a sum on one side, divided twice; negative: unknown. */
-static double side_var(const struct diff *d, uint32_t k, uint64_t samples, double var)
+static double side_var(const struct diff *d, uint32_t k, unit_i128 value, uint64_t samples,
+                       double var)
 {
     const struct query_diff_side *s = &d->ret->side[k];
-    double v = d->q[k]->head.agg == QUERY_SUM ? query_variance(&s->sum.quality, samples, var) : -1;
+    double v =
+        d->q[k]->head.agg == QUERY_SUM ? query_variance(&s->sum.quality, value, samples, var) : -1;
 
     return v < 0 ? -1 : v / s->norm / s->norm;
 }
@@ -146,7 +148,8 @@ static struct query_delta delta(const struct diff *d, const unit_i128 self[2],
                                 const unit_i128 total[2], const uint64_t samples[2],
                                 const double var[2])
 {
-    double v[2] = {side_var(d, 0, samples[0], var[0]), side_var(d, 1, samples[1], var[1])};
+    double v[2] = {side_var(d, 0, total[0], samples[0], var[0]),
+                   side_var(d, 1, total[1], samples[1], var[1])};
     struct query_delta r = {.self = side_value(d, 1, self[1]) - side_value(d, 0, self[0]),
                             .total = side_value(d, 1, total[1]) - side_value(d, 0, total[0]),
                             .se = v[0] < 0 || v[1] < 0 ? -1 : sqrt(v[0] + v[1])};

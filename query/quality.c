@@ -727,19 +727,31 @@ static int why_empty(struct query *q, const struct query_evidence *ev, struct qu
 /* ---- the whole ---------------------------------------------------------------------------------
  */
 
-double query_variance(const struct query_quality *ql, uint64_t samples, double var)
+/*
+ * The sum of period^2 over n samples that weigh v together. Of each period p of lo..hi
+ * (p - lo)(p - hi) <= 0, so p^2 <= (lo + hi) p - lo hi: equal if there are no more periods than
+ * these.
+ */
+static double sum_of_squares(double lo, double hi, double v, double n)
 {
-    if (ql->basis == 1u << BASIS_PERIODIC && ql->n_period == 1 && samples != BATCH_UNKNOWN)
-        return (double)ql->period[0] * (double)ql->period[0] * (double)samples;
+    return (lo + hi) * fmin(fmax(v, lo * n), hi * n) - lo * hi * n;
+}
+
+double query_variance(const struct query_quality *ql, unit_i128 value, uint64_t samples, double var)
+{
+    if (ql->basis == 1u << BASIS_PERIODIC && ql->n_period && ql->n_period < PERIODS_MAX &&
+        samples != BATCH_UNKNOWN)
+        return sum_of_squares((double)ql->period[0], (double)ql->period[ql->n_period - 1],
+                              (double)value, (double)samples);
     return ql->basis == 1u << BASIS_SCALED || ql->basis == 1u << BASIS_EVERY ? var : -1;
 }
 
-/* Known for one clock (each observation weighs its period), and where the source said how sure each
+/* Known for clocks (each observation weighs its period), and where the source said how sure each
  * value is. */
 static double standard_error(const struct query *q, const struct query_totals *t,
                              const struct query_quality *ql)
 {
-    double v = q->head.agg == QUERY_SUM ? query_variance(ql, t->samples, t->var) : -1;
+    double v = q->head.agg == QUERY_SUM ? query_variance(ql, t->total, t->samples, t->var) : -1;
 
     return v >= 0 ? sqrt(v) : -1;
 }

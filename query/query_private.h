@@ -809,9 +809,11 @@ struct query_totals {
                              const struct query_totals *t, struct query_sums *ret,
                              struct query_err *e);
 
-/* The variance of a sum by what its sources say of themselves; negative: unknown. var: what the
- * values themselves told, or negative. */
-double query_variance(const struct query_quality *ql, uint64_t samples, double var);
+/* The variance of a sum, value, by what its sources say of themselves; negative: unknown. Of three
+ * sampling periods or more it is an upper bound. var: what the values themselves told, or negative.
+ */
+double query_variance(const struct query_quality *ql, unit_i128 value, uint64_t samples,
+                      double var);
 
 /* What the scan said of this question's side; NULL before it. */
 #define QUERY_ANSWER(q) ((q)->gather ? &(q)->gather->answer : NULL)

@@ -154,10 +154,45 @@ static void states(void **state)
     assert_true(warned(&r, "source_refused: no CAP_PERFMON"));
     assert_true(warned(&r, "periods_differ"));
     assert_true(warned(&r, "clock_skew"));
-    assert_true(r.se < 0); /* two periods: not known */
+    assert_true(fabs(r.se - 10 * sqrt(10)) <
+                1e-9); /* two periods, by the weights: all were of 10 */
     r = sums(s, "cpu", 0, 10 * S);
     assert_true(fabs(r.se - 10 * sqrt(10)) < 1e-9); /* period x sqrt(n) */
     assert_int_equal(r.quality.expected, 12);
+    s = end(s);
+}
+
+/* A stretch of one period and what was seen in it. */
+static void at_period(struct store *s, int64_t t0, int64_t period, uint64_t count)
+{
+    fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
+                                         .labels = "host=x",
+                                         .t = t0 + S,
+                                         .stack = "n:f#x",
+                                         .count = count,
+                                         .value = period * (int64_t)count});
+    fake_store_cover(s, &(struct fake_cover){.type = PTYPE_CPU,
+                                             .labels = "host=x",
+                                             .t0 = t0,
+                                             .t1 = t0 + 10 * S,
+                                             .basis = BASIS_PERIODIC,
+                                             .period = period});
+}
+
+static void rates(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_sums r;
+
+    (void)state;
+    at_period(s, 0, 10, 10);
+    at_period(s, 10 * S, 20, 3);
+    r = sums(s, "cpu", 0, 20 * S);
+    assert_true(fabs(r.se - sqrt(10 * 100 + 3 * 400)) < 1e-9); /* exact for two periods */
+    at_period(s, 20 * S, 15, 4);
+    r = sums(s, "cpu", 0, 30 * S);
+    assert_true(r.se > sqrt(10 * 100 + 3 * 400 + 4 * 225)); /* a bound for three */
+    assert_true(r.se < sqrt(17 * 400));
     s = end(s);
 }
 
@@ -241,9 +276,9 @@ static void why_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps),        cmocka_unit_test(many_gaps), cmocka_unit_test(ended),
-        cmocka_unit_test(states),      cmocka_unit_test(scaled),    cmocka_unit_test(damage),
-        cmocka_unit_test(why_nothing),
+        cmocka_unit_test(gaps),   cmocka_unit_test(many_gaps),   cmocka_unit_test(ended),
+        cmocka_unit_test(states), cmocka_unit_test(rates),       cmocka_unit_test(scaled),
+        cmocka_unit_test(damage), cmocka_unit_test(why_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

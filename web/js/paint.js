@@ -13,9 +13,9 @@ const UNSYM = 32,
   NOSTACK = 34; // + 1: dimmed
 export const HIDDEN = 36;
 const LEVEL = 37; // root and `by` levels: neutral, so that colour always means code; + 1 dimmed
-/** Fills of a comparison, in the order of diff.js: more in B, less in B, three each; grey, new, gone. */
+/** Fills of a comparison, in the order of diff.js: more in B, less in B, three each; grey, new, gone, unsure. */
 export const DIFF = 39;
-const FILLS = 48;
+const FILLS = 49;
 
 const MIN_TEXT_PX = 24;
 const PAD_PX = 5;
@@ -142,6 +142,8 @@ export function palette(ctx, c) {
     fill[DIFF + 7 + i] = tile(ctx, x, mix(x, light(x) > 120 ? c.inkInv : c.ink, 0.3), i ? 'back' : 'diagonal');
     ink[DIFF + 7 + i] = on(x);
   });
+  fill[DIFF + 9] = tile(ctx, c.hidden, mix(c.hidden, c.muted, 0.35), 'diagonal');
+  ink[DIFF + 9] = css(c.text);
   return { fill, ink, flat: fill.map((f, i) => flat[i] ?? (typeof f === 'string' ? f : css(c.hidden))), back: css(c.bg) };
 }
 

@@ -8,6 +8,7 @@ import { icon } from './icons.js';
 import { createMenu } from './menu.js';
 import { meant, show } from './safe.js';
 import { accept as taken, placeAt, ranked } from './selectorcomplete.js';
+import { TYPE_WORDS } from './typewords.js';
 import { OPS, SelectorError, parseSelector, trySelector, writeSelector } from './selector.js';
 
 const MOST_CHOICES = 40;
@@ -64,12 +65,13 @@ export function createSelectorBar(el, on) {
         ><span class="sr">Profile type</span>
         <select
           class="select"
+          title=${TYPE_WORDS[sel.type] ?? nothing}
           aria-invalid=${wrong ? 'true' : nothing}
           aria-describedby=${wrong ? 'selector-error' : nothing}
           @change=${(/** @type {Event} */ e) => change({ ...sel, type: /** @type {HTMLSelectElement} */ (e.target).value })}
         >
           ${sel.type ? nothing : html`<option value="" selected>choose a type</option>`}
-          ${names.map((t) => html`<option value=${t} .selected=${t === sel.type}>${show(t)}</option>`)}
+          ${names.map((t) => html`<option value=${t} title=${TYPE_WORDS[t] ?? nothing} .selected=${t === sel.type}>${show(t)}</option>`)}
         </select></label
       >${sel.matchers.map(
         (m, i) =>

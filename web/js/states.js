@@ -3,6 +3,7 @@
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { icon } from './icons.js';
 import { show } from './safe.js';
+import { whyNone } from './typewords.js';
 
 const SLOW_S = 10;
 
@@ -55,6 +56,7 @@ export function empty(e, act) {
         ${e.agents.map((a) => html`<li><bdi>${show(a.host)}</bdi> · ${a.seen}${a.trouble ? html` · <b><bdi>${show(a.trouble)}</bdi></b>` : nothing}</li>`)}
       </ul>`
     : nothing;
+  const none = whyNone(e.type) ? html`<p>${whyNone(e.type)}</p>` : nothing;
   const lastSeen = e.last ? html`The newest sample is from <b>${e.last}</b>.` : nothing;
 
   /** @type {{head:string, text:unknown, more?:unknown, acts:unknown}} */ let s;
@@ -87,7 +89,7 @@ export function empty(e, act) {
         text: e.matcher
           ? html`No series has ${code(e.matcher)} in ${e.range}.`
           : html`No series has these labels in ${e.range}.`,
-        more: e.known.length ? html`<p class="hint">Values that exist:</p>${chips(e.known)}` : nothing,
+        more: html`${none}${e.known.length ? html`<p class="hint">Values that exist:</p>${chips(e.known)}` : nothing}`,
         acts: e.matcher ? button('Remove this matcher', act.drop) : button('Last 1 h', act.recent),
       };
       break;
@@ -95,7 +97,7 @@ export function empty(e, act) {
       s = {
         head: `${show(e.type)} is not collected here`,
         text: html`No series of type ${code(e.type)} in ${e.range}.`,
-        more: e.known.length ? html`<p class="hint">What is collected:</p>${chips(e.known)}` : nothing,
+        more: html`${none}${e.known.length ? html`<p class="hint">What is collected:</p>${chips(e.known)}` : nothing}`,
         acts: button('Last 1 h', act.recent, false),
       };
       break;

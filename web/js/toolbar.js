@@ -27,6 +27,12 @@ const EXPORTS = /** @type {const} */ ([
   ['text', 'Report (text)'],
 ]);
 const BINARIES = 8; // in the legend
+/** What a group stands for. */
+const BY_WORDS = /** @type {Readonly<Record<string, string>>} */ ({
+  thread: 'Threads of this name, of all processes',
+  pid: 'One process each, of its host',
+  tid: 'One thread each, by its number',
+});
 const FIRST = ['thread', 'host', 'pid', 'cpu'];
 
 /**
@@ -74,11 +80,11 @@ export function createToolbar(at, on) {
   function options() {
     const s = on.state(),
       level = on.type()?.kind === 'level';
-    /** @param {'color'|'names'|'by'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] */
-    const pick = (key, text, list, words = {}, push = false) =>
+    /** @param {'color'|'names'|'by'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] @param {Readonly<Record<string, string>>} [titles] */
+    const pick = (key, text, list, words = {}, push = false, titles = {}) =>
       html`<label class="option option-${key}"
-        >${text}<select class="select" @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
-          ${list.map((v) => html`<option value=${v} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
+        >${text}<select class="select" title=${titles[s[key]] ?? nothing} @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
+          ${list.map((v) => html`<option value=${v} title=${titles[v] ?? nothing} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
         </select></label
       >`;
     /* of a level: its mean, its last reading, or what it was at an instant */
@@ -96,7 +102,7 @@ export function createToolbar(at, on) {
       html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200 }) }))} @click=${() => menu.close()}>${text}</a>`;
     const act = (/** @type {string} */ text, /** @type {() => void} */ run) => html`<button class="pick" type="button" @click=${() => { menu.close(); run(); }}>${text}</button>`;
     render(
-      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
+      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true, BY_WORDS)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
           class="button toggle"
           type="button"
           aria-pressed=${s.invert === '1'}

@@ -515,6 +515,18 @@ test('each reason of an empty answer says why and what to do, and only that', as
   }
 });
 
+test('a type says what it measures where it is chosen, and why a program may have none of it', async () => {
+  server.state.say.set('/flamegraph', () => answers.empty('no_match', { matcher: 'service="demo"' }));
+  for (const [type, words, none] of [['offcpu', /exact.*gil_wait lies inside/, /offcpu\.enabled = auto observes only Python programs with several threads/], ['cpu', /an estimate/, null]])
+    await explore(`?q=${type}%7Bservice%3D%22demo%22%7D`, async (page) => {
+      await settled(page);
+      assert.match(await page.locator('.type select').getAttribute('title'), words);
+      assert.match(await page.locator(`.type option[value=${type}]`).getAttribute('title'), words);
+      if (none) assert.match(await text(page, '.state'), none);
+      else assert.doesNotMatch(await text(page, '.state'), /offcpu\.enabled/);
+    });
+});
+
 test('errors: what, why, request id, what to do; a busy server is asked again by itself', async () => {
   const one = async (reply, checks, options = {}) => {
     server.state.say.set('/flamegraph', reply);

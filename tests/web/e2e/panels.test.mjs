@@ -226,6 +226,10 @@ test('by: levels in the graph, lines of the chart, columns of the table; the res
     assert.match(await text(page, '.functions thead'), /Total MainThread dataloader_0/);
     const cells = await page.locator('tr[data-row="0"] .col-group').count();
     assert.equal(cells, 4);
+    assert.match(await page.locator('.option-by select').getAttribute('title'), /of this name, of all processes/);
+    const wide = (c) => page.locator(`.functions thead ${c}`).first().evaluate((e) => e.offsetWidth);
+    await page.setViewportSize({ width: 1440, height: 900 });
+    assert.ok((await wide('.col-name')) > (await wide('.col-self')) + (await wide('.col-total')), 'names have the room');
   });
 });
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { LOOK, change, divisor, look, looks, side, signed, treeOf } from '../../../web/js/later/diff.js';
+import { LOOK, change, divisor, look, looks, side, signed, treeOf, whyUnsure } from '../../../web/js/later/diff.js';
 import { diff } from '../fixtures/diff.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
@@ -73,13 +73,20 @@ test('equal ranges: all zero and n.s.; swapped: signs flip, nothing else', async
 
 test('shades begin at 2, 10 and 50 % of the larger side; not significant is grey; words', async () => {
   const d = await asked(diff(makeTree('3k'), P({ norm: 'none' })));
-  const shade = (a, b) => look(d, a, b, b - a, Math.sign(b - a), 0);
+  const shade = (a, b) => look(d, a, b, b - a, 1, Math.sign(b - a), 0);
   assert.deepEqual([shade(100, 101), shade(100, 103), shade(100, 112), shade(100, 201)], [LOOK.grey, 0, 1, 2]);
   assert.deepEqual([shade(103, 100), shade(112, 100), shade(201, 100)], [3, 4, 5]);
-  assert.equal(look(d, 100, 200, 100, 0, 0), LOOK.grey);
+  assert.equal(look(d, 100, 200, 100, 60, 0, 0), LOOK.grey);
+  assert.deepEqual([look(d, 100, 200, 100, null, 0, 0), look(d, 100, 101, 1, null, 0, 0)], [LOOK.unsure, LOOK.grey]);
+  assert.equal(whyUnsure(d), '');
+  const unsure = { ...d, delta: { ...d.delta, se: null } },
+    mixed = { ...unsure, a: { ...d.a, quality: { ...d.a.quality, basis: ['every'] } } };
+  assert.match(whyUnsure(mixed), /sampled and measured/);
+  assert.match(whyUnsure({ ...mixed, b: mixed.a }), /too many stacks/);
+  assert.match(whyUnsure({ ...unsure, type: { ...d.type, kind: 'level' } }), /a level/);
   assert.deepEqual([
     change(d, 0, 5, 5, 1, 1, 2), change(d, 5, 0, -5, 1, -1, 1), change(d, 100, 150, 50, 1, 1, 0), change(d, 100, 50, -50, 1, -1, 0), change(d, 100, 101, 1, 5, 0, 0), change(d, 1, 2, 1, null, 0, 0),
-  ].map(plain), ['new', 'removed, −100 %', '+50.0 %', '−50.0 %', 'n.s.', 'uncertainty unknown']);
+  ].map(plain), ['new', 'removed, −100 %', '+50.0 %', '−50.0 %', 'n.s.', '± unknown']);
   assert.equal(plain(signed(d, 27.9e9)), '+27.9 core-s');
   assert.equal(plain(signed(d, -27.9e9)), '−27.9 core-s');
 });

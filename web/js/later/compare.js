@@ -3,7 +3,7 @@
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { createA11yTree } from '../a11ytree.js';
 import * as api from '../api.js';
-import { bare, change, divisor, headUnit, look, looks, side, signed, treeOf, value } from './diff.js';
+import { bare, change, divisor, headUnit, look, looks, side, signed, treeOf, value, whyUnsure } from './diff.js';
 import { count, exact, percent, total } from '../fmt.js';
 import { createGraph } from '../graph.js';
 import { icon } from '../icons.js';
@@ -16,7 +16,7 @@ import { findHash, hashOf } from '../tree.js';
 
 const MAX_NODES = 10_000;
 const ROWS = 100;
-const LOOKS = ['more1', 'more2', 'more3', 'less1', 'less2', 'less3', 'same', 'new', 'gone'];
+const LOOKS = ['more1', 'more2', 'more3', 'less1', 'less2', 'less3', 'same', 'new', 'gone', 'unsure'];
 const NORMS = /** @type {const} */ ([['', 'as usual'], ['step', 'per step'], ['second', 'per covered second'], ['share', 'share'], ['none', 'not divided']]);
 const ORDERS = /** @type {const} */ ([['b', 'B'], ['a', 'A'], ['delta', 'Δ']]);
 const BEFORE = /** @type {const} */ ([['', 'right before B'], ['3600', '1 h before B'], ['86400', '24 h before B'], ['604800', '7 d before B']]);
@@ -185,11 +185,11 @@ export function createCompare(el, on) {
         ${x
           ? html`${sideLine(x, 'a', v.a)}${sideLine(x, 'b', v.b)}
               <div class="side"><b>Δ ${x.comparable && x.delta.value !== null ? signed(x, x.delta.value) : 'no data'}</b>${
-                x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : nothing
+                x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : whyUnsure(x) ? html`<span class="fact">± unknown: ${whyUnsure(x)}</span>` : nothing
               }<span>${NORMS.find(([k]) => k === x.norm)?.[1] ?? `per ${x.norm}`}</span>${x.comparable ? nothing : html`<span class="fact warn">${icon('warn')}<b>cannot be compared: ${show(x.whyNot.replace(/^[ab]_/, (s) => s.toUpperCase()).replaceAll('_', ' '))}</b></span>${x.whyNot.startsWith('a_') && !v.aq ? html`<button class="button small" type="button" title="A: the first half of what B has data of; B: the second" @click=${() => { if (!on.halves()) on.announce('There is too little to compare'); }}>Compare its two halves</button>` : nothing}`}${x.warnings.map(
                 (w) => html`<span class="fact warn">${icon('warn')}<b>${show(w)}</b></span>`,
               )}</div>
-              <div class="legend diff-legend">${[['more2', 'more in B'], ['less2', 'less in B'], ['same', 'n.s. or under 2 %'], ['new', 'new'], ['gone', 'removed']].map(
+              <div class="legend diff-legend">${[['more2', 'more in B'], ['less2', 'less in B'], ['same', 'n.s. or under 2 %'], ...(whyUnsure(x) ? [['unsure', '± unknown']] : []), ['new', 'new'], ['gone', 'removed']].map(
                 ([c, t]) => html`<span class="legend-item"><i class="swatch d-${c}" aria-hidden="true"></i>${t}</span>`,
               )}</div>`
           : nothing}
@@ -214,7 +214,7 @@ export function createCompare(el, on) {
             const st = a === 0 && b > 0 ? (state[i] ?? 0) : a > 0 && b === 0 ? (state[i] ?? 0) : 0;
             const where = x.funcs.file[f] || x.funcs.bin[f] || '';
             return html`<tr data-row=${i}>
-              <td class="fn"><i class="swatch d-${LOOKS[look(x, a, b, delta, s, st)] ?? 'same'}" aria-hidden="true"></i><bdi title=${show(x.funcs.name[f] ?? '')}>${text(x.funcs.name[f] ?? '')}</bdi><small><bdi>${where ? show(where) : ''}</bdi></small></td>
+              <td class="fn"><i class="swatch d-${LOOKS[look(x, a, b, delta, e, s, st)] ?? 'same'}" aria-hidden="true"></i><bdi title=${show(x.funcs.name[f] ?? '')}>${text(x.funcs.name[f] ?? '')}</bdi><small><bdi>${where ? show(where) : ''}</bdi></small></td>
               <td class="num">${bare(x, a / divisor(x, 'a'))}</td><td class="num">${bare(x, b / divisor(x, 'b'))}</td>
               <td class="num">${x.comparable ? `${delta > 0 ? '+' : ''}${bare(x, delta)}` : 'no data'}</td><td class="num">${e === null ? 'unknown' : bare(x, 2 * e)}</td>
               <td class="num">${change(x, a, b, delta, e, s, st)}</td>

@@ -9,7 +9,7 @@ import { decode } from '../tree.js';
 /** Shades begin at these parts of the larger side. */
 const SHADES = [0.02, 0.1, 0.5];
 /** What a node is drawn as: 0-2 more in B, 3-5 less, then these. */
-export const LOOK = { grey: 6, isNew: 7, gone: 8 };
+export const LOOK = { grey: 6, isNew: 7, gone: 8, unsure: 9 };
 const MINUS = '\u2212';
 
 /** @typedef {import('../api.js').Diff} Diff */
@@ -47,19 +47,29 @@ export function divisor(d, side) {
   return x && x > 0 ? x : NaN;
 }
 
-/** How a value changed. @param {Diff} d @param {number} a @param {number} b as measured @param {number} delta @param {number} sig @param {number} state */
-export function look(d, a, b, delta, sig, state) {
+/** How a value changed. @param {Diff} d @param {number} a @param {number} b as measured @param {number} delta @param {number|null} se @param {number} sig @param {number} state */
+export function look(d, a, b, delta, se, sig, state) {
   if (!d.comparable) return LOOK.grey;
   if (state === 2) return LOOK.isNew;
   if (state === 1) return LOOK.gone;
   const most = Math.max(a / divisor(d, 'a'), b / divisor(d, 'b'));
   const part = most > 0 ? Math.abs(delta) / most : 0;
   const shade = SHADES.filter((s) => part >= s).length;
+  if (se === null && shade > 0) return LOOK.unsure;
   return sig === 0 || shade === 0 ? LOOK.grey : (delta > 0 ? 0 : 3) + shade - 1;
 }
 
 /** Looks of all nodes. @param {Diff} d */
-export const looks = (d) => Uint8Array.from(d.node.totalA, (a, i) => look(d, a, d.node.totalB[i] ?? 0, d.node.dTotal?.[i] ?? 0, d.node.sig?.[i] ?? 0, d.node.state[i] ?? 0));
+export const looks = (d) => Uint8Array.from(d.node.totalA, (a, i) => look(d, a, d.node.totalB[i] ?? 0, d.node.dTotal?.[i] ?? 0, d.node.se?.[i] ?? null, d.node.sig?.[i] ?? 0, d.node.state[i] ?? 0));
+
+/** Why no difference has an error, '' where differences have one. @param {Diff} d */
+export function whyUnsure(d) {
+  if (!d.comparable || d.delta.se !== null || !(d.a.total || d.b.total)) return '';
+  if (d.type.kind === 'level') return 'a level is read, not sampled';
+  const basis = new Set([...d.a.quality.basis, ...d.b.quality.basis]);
+  if (basis.size > 1) return 'sampled and measured values are added';
+  return basis.has('every') ? 'there are too many stacks to compare stretches of a range' : 'it is not known how these values were sampled';
+}
 
 /** A value divided as the norm says. @param {Diff} d @param {number} v */
 export function value(d, v) {
@@ -84,7 +94,7 @@ export function change(d, a, b, delta, se, sig, state) {
   if (state === 2) return 'new';
   if (state === 1) return `removed, ${MINUS}100\u202f%`;
   if (a === 0 && b === 0) return '';
-  if (se === null) return 'uncertainty unknown';
+  if (se === null) return '± unknown';
   if (sig === 0) return 'n.s.';
   const before = a / divisor(d, 'a');
   if (!(before > 0)) return '';

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <argp.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -507,12 +508,23 @@ static int run_agent(const char *status)
     return code < 0 ? 1 : 0;
 }
 
+/* What is freed is given back. malloc(3) raises both thresholds with the largest array that it has
+ * seen, up to 64 MiB, and each thread has a heap of its own: a symbol table that was read once
+ * would be held for good, in each process. */
+static void bound_heap(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    (void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
+    (void)mallopt(M_ARENA_MAX, 2);
+}
+
 int main(int argc, char **argv)
 {
     char status[4200];
     struct err err = {};
 
     log_set_name("strata-agent");
+    bound_heap();
     if (argc > 1 && strcmp(argv[1], "dump") == 0) /* its own options, the caller's rights */
         return cmd_dump(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "record") == 0)

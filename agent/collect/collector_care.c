@@ -144,6 +144,21 @@ static void set_memory(struct collector *c, enum restrain_memory level)
                                                                                  : TABLES_ALL);
 }
 
+/* All that the agent holds; where that is too much, of what is really held. */
+static uint64_t held_bytes(struct collector *c)
+{
+    struct collector_off_stats os;
+    uint64_t maps = source_cpu_map_bytes(c->cpu), sum;
+
+    collector_off_get_stats(c, &os);
+    maps += os.map_bytes;
+    sum = memory_bytes() + maps;
+    if (sum <= c->restrain.conf.memory)
+        return sum;
+    (void)malloc_trim(0); /* what a peak left in the heap */
+    return memory_bytes() + maps;
+}
+
 static void restrain(struct collector *c, const struct source_account *a,
                      const struct stackagg_off_account *off)
 {
@@ -151,22 +166,17 @@ static void restrain(struct collector *c, const struct source_account *a,
     uint64_t cpu = all_cpu_ns(), period = restrain_period(&c->restrain);
     enum restrain_memory memory = c->restrain.memory;
     uint32_t off_level = c->restrain.off_level;
-    struct collector_off_stats os;
     char text[RESTRAIN_TEXT];
     struct restrain_seen seen = {.window_ns = now - c->cared,
                                  .cpu_ns = cpu - c->cpu_before + a->bpf_ns + off->bpf_ns,
                                  .off_ns = off->bpf_ns,
                                  .off_lost = off->lost,
                                  .ring_full = a->ring_full.n,
-                                 .memory = memory_bytes() + source_cpu_map_bytes(c->cpu)};
+                                 .memory = held_bytes(c)};
 
-    collector_off_get_stats(c, &os);
-    seen.memory += os.map_bytes;
     c->cared = now;
     c->cpu_before = cpu;
     c->memory = seen.memory;
-    if (seen.memory > c->restrain.conf.memory)
-        (void)malloc_trim(0); /* what a peak left in the heap */
     if (!restrain_look(&c->restrain, &seen, text))
         return;
     collector_event(c, "restraint", "%s", text);

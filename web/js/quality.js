@@ -3,9 +3,11 @@
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { count, percent, period, total, unitName } from './fmt.js';
 import { icon } from './icons.js';
+import { screenUrl } from './nav.js';
 import * as prefs from './prefs.js';
-import { show } from './safe.js';
+import { safeUrl, show } from './safe.js';
 import { level, shares } from './shares.js';
+import * as store from './store.js';
 import { clock, span } from './time.js';
 
 const STALE_MS = 60_000; // agents send every few seconds
@@ -89,7 +91,7 @@ export function qualityLine(a, view) {
       lostWhy,
       s.lostValue ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured` : '',
     )}${fact('no stack', pc(s.noStack), level('noStack', s.noStack))}${
-      s.truncated && level('noStack', s.truncated) ? fact('truncated', pc(s.truncated), level('noStack', s.truncated)) : nothing
+      s.truncated && level('noStack', s.truncated) ? fact('truncated', html`<a href=${safeUrl(screenUrl('quality', store.get()))}>${pc(s.truncated)}</a>`, level('noStack', s.truncated), '', 'Why, and by what: on the screen Quality') : nothing
     }${fact('unsymbolised', pc(s.unsymbolised), level('unsymbolised', s.unsymbolised))}${
       view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
     }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>

@@ -527,6 +527,14 @@ test('a type says what it measures where it is chosen, and why a program may hav
     });
 });
 
+test('stacks that were cut lead to the screen that says why', async () => {
+  server.state.say.set('/flamegraph', (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, truncated: String(BigInt(a.total) / 4n) } }; });
+  await explore('?q=cpu%7Bservice%3D%22rl-42%22%7D', async (page) => {
+    assert.match(await text(page, '.quality'), /truncated 25\.0 %/);
+    assert.match(await page.locator('.quality a').getAttribute('href'), /\/quality\?.*q=cpu.*rl-42/);
+  });
+});
+
 test('errors: what, why, request id, what to do; a busy server is asked again by itself', async () => {
   const one = async (reply, checks, options = {}) => {
     server.state.say.set('/flamegraph', reply);

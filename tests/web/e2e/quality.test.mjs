@@ -26,7 +26,7 @@ test('who looked, what was lost and cut, names by binary: figures of the answers
     const sources = await rows(page, 'Agents and their sources');
     assert.match(sources[0], /^gpu-12 cpu problem: refused no CAP_BPF run strata-agent check there warning: 4 min ago warning: 66\.7 %/);
     assert.match(sources[1], /^gpu-13 cpu batch given up not now 95\.0 % ring_full 12\.1 core-s spool_drop 3\.03 core-s$/);
-    assert.match((await page.locator('#quality').innerText()).replaceAll('\u202f', ' ').replace(/\s+/g, ' '), /4 hosts .*1 of 4 sources not ok .*covered 95\.5 % .*lost 1\.4 % no stack 1\.1 % truncated 0\.4 %/);
+    assert.match((await page.locator('#quality').innerText()).replaceAll('\u202f', ' ').replace(/\s+/g, ' '), /4 hosts .*1 of 4 sources not ok .*range covered 95\.5 % .*lost 1\.4 % no stack 1\.1 % truncated 0\.4 %/);
     assert.match((await rows(page, 'Loss by reason'))[0], /^ring_full a record refused by a full ring 15,790 159 core-s 1\.1 %$/);
     assert.match(await page.locator('.chart-legend').innerText(), /ring_full/);
     assert.match(await page.locator('.chart-head').innerText(), /cpu lost/);
@@ -46,7 +46,7 @@ test('Python, sums, cost, store: what agents say of themselves', async () => {
     assert.equal(py.length, 5);
     assert.match(py[0], /^gpu-11 3\.11\.7 read frames and lines stand in its stacks 9$/);
     assert.match(py[3], /^gpu-12 3\.13\.0 warning: refused without the interpreter lock \(py_free_threaded\); native frames stay 3$/);
-    assert.match((await rows(page, 'Python frames, since each agent began'))[1], /^gpu-12 98,120 98\.0 % frame 2 17$/, 'a thread without Python is no error');
+    assert.match((await rows(page, 'Python frames, since each agent began'))[1], /^gpu-12 98,120 98\.0 % a frame: 2 × 17$/, 'a thread without Python is no error');
     const sums = await rows(page, 'Identities, since each agent began');
     assert.match(sums[0], /^gpu-11 exact 99\.5 % none 0 0 99\.8 %$/);
     assert.match(sums[1], /^gpu-12 problem: 2 violations 90\.0 % warning: 1 1 0 warning: 90\.0 %$/);
@@ -54,11 +54,24 @@ test('Python, sums, cost, store: what agents say of themselves', async () => {
     assert.match(await card(page, 'Sums that must hold'), /I5 of a thread, cpu \+ offcpu \+ runq = its life: an estimate, so no agent reports it/);
     const cost = await rows(page, 'What each agent costs');
     assert.match(cost[0], /^gpu-11 0\.3 % 0\.1 % 21\.9 % 84\.0 MiB 23\.4 % 99 Hz never 0 none$/);
-    assert.match(cost[1], /^gpu-12 0\.9 % 0\.4 % 80\.2 % 131 MiB 92\.2 % 49 Hz warning: 3 times 1,204 problem: 12 batches$/);
+    assert.match(cost[1], /^gpu-12 0\.9 % 0\.4 % 80\.2 % 131 MiB warning: 128\.3 % 49 Hz warning: 3 times 1,204 problem: 12 batches$/);
+    assert.match(await card(page, 'What the agents cost'), /warning: gpu-12: memory 128\.3 % of its limit; no new unwind tables, stacks of other binaries are truncated \(notable\)/);
+    assert.match((await page.locator('#quality').innerText()).replaceAll('\u202f', ' '), /gpu-12: memory 128\.3 % of its limit/);
     assert.match(await card(page, 'The store'), /on disk 30\.0 GiB of 50\.0 GiB; 200 GiB free grows 10\.0 GiB a day days left at this rate problem: 2\.00 days/);
     assert.match(await card(page, 'Refused by the server'), /40 rows of agents were refused/);
     assert.match(await card(page, 'Events of the agents'), /clock step by=-5ms .* restart dur=2min/);
     assert.match(await page.locator('.missing').innerText(), /^Not shown: GPU busy .*; live memory .*; jitter of ticks/);
+  });
+});
+
+test('stacks cut for want of an unwind table: where none is built any more, and which setting ends that', async () => {
+  server.state.say.set('/top', (p) => {
+    if (!p.get('match')) return null;
+    const a = answers.top(server.treeOf('3k'), p);
+    return { ...a, strings: a.strings.map((s) => (s === '[truncated: trunc]' ? '[truncated: notable]' : s)) };
+  });
+  await quality(`?${HOUR}`, async (page) => {
+    assert.match((await rows(page, 'Stacks cut short or missing, by reason'))[0], /^notable cut short: unwind table not built yet, failed or evicted refused for lack of memory on gpu-12: raise limits\.memory 225 core-s/);
   });
 });
 

@@ -185,7 +185,7 @@ export function createCompare(el, on) {
         ${x
           ? html`${sideLine(x, 'a', v.a)}${sideLine(x, 'b', v.b)}
               <div class="side"><b>Δ ${x.comparable && x.delta.value !== null ? signed(x, x.delta.value) : 'no data'}</b>${
-                x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : whyUnsure(x) ? html`<span class="fact">± unknown: ${whyUnsure(x)}</span>` : nothing
+                x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : whyUnsure(x) ? html`<span>± unknown: ${whyUnsure(x)}</span>` : nothing
               }<span>${NORMS.find(([k]) => k === x.norm)?.[1] ?? `per ${x.norm}`}</span>${x.comparable ? nothing : html`<span class="fact warn">${icon('warn')}<b>cannot be compared: ${show(x.whyNot.replace(/^[ab]_/, (s) => s.toUpperCase()).replaceAll('_', ' '))}</b></span>${x.whyNot.startsWith('a_') && !v.aq ? html`<button class="button small" type="button" title="A: the first half of what B has data of; B: the second" @click=${() => { if (!on.halves()) on.announce('There is too little to compare'); }}>Compare its two halves</button>` : nothing}`}${x.warnings.map(
                 (w) => html`<span class="fact warn">${icon('warn')}<b>${show(w)}</b></span>`,
               )}</div>

@@ -10,13 +10,14 @@ const LINES = 5; // reasons with a line of their own
 const POINTS = 120;
 const LEAST_CPU = 5e7; // ns a second,
 const LEAST_READINGS = 6; // one each 10 s
+const NO_NEW_TABLES = 3; // of agent_memory_level
 const WORST = ['refused', 'absent', 'paused', 'lost', '', 'ok'];
 
 /** What the screen asks of /metrics: figures of agents, see docs/agent.md and docs/python.md. */
 export const FIGURES = [
   ...['python_versions', 'python_samples', 'python_with_frames', 'python_merged', 'python_short', 'python_unmerged', 'python_unnamed', 'pyerr'],
   ...['identity_violations', 'cpu_mismatches', 'clock_steps', 'suspends'],
-  ...['rss', 'memory', 'memory_limit', 'map_bytes', 'cost', 'cost_budget', 'period', 'restraint_steps', 'memory_level'],
+  ...['rss', 'memory', 'memory_limit', 'map_bytes', 'cost', 'cost_budget', 'period', 'restraint_steps', 'memory_level', 'tables_refused'],
   ...['batches_spooled', 'spool_level', 'dropped', 'send_rejected', 'events_dropped', 'metrics_dropped'],
   ...['end', 'kthread', 'trunc', 'nomap', 'notable', 'noinfo', 'invalid', 'readfault', 'zeropc', 'badsp', 'badfp', 'noproc', 'exiting', 'compat32'].map((x) => `stop_${x}`),
 ].map((x) => `agent_${x}`);
@@ -151,6 +152,16 @@ export function wholeStacks(h) {
   const all = stops.reduce((s, x) => s + x.n, 0);
   return all ? (stops.filter((x) => WHOLE_STOPS.includes(x.f)).reduce((s, x) => s + x.n, 0) / all) * 100 : null;
 }
+
+/** Agents that hold more than they may, the worst first; full: these build no new unwind tables now. @param {Host[]} hosts */
+export function overMemory(hosts) {
+  return hosts
+    .map((h) => ({ host: h.host, part: (h.one('memory') ?? 0) / (h.one('memory_limit') || Infinity), full: (h.one('memory_level') ?? 0) >= NO_NEW_TABLES }))
+    .filter((h) => h.part > 1 || h.full)
+    .sort((a, b) => b.part - a.part);
+}
+/** Hosts whose agents refused to build unwind tables: stacks end there as `notable`. @param {Host[]} hosts */
+export const refusedTables = (hosts) => hosts.filter((h) => (h.one('tables_refused') ?? 0) > 0).map((h) => h.host);
 
 const PY_STATES = /** @type {Record<string, [string, string]>} */ ({
   ok: ['read', 'frames and lines stand in its stacks'],

@@ -7,7 +7,7 @@ import { safeUrl, show } from '../safe.js';
 import { level } from '../shares.js';
 import { dateTime, span } from '../time.js';
 import { LOSS } from './losswords.js';
-import { daysLeft, pythons, wholeStacks } from './qualitydata.js';
+import { daysLeft, overMemory, pythons, refusedTables, wholeStacks } from './qualitydata.js';
 
 /** @typedef {import('./qualitydata.js').Host} Host */
 
@@ -35,7 +35,7 @@ export function sourceTable(rows, view) {
   const at = (/** @type {number} */ ms) => Math.max(0, Math.min(100, ((ms - view.from) / wide) * 100));
   return html`${table(
     'Agents and their sources',
-    [th('host'), th('type'), th('state'), th('seen', 'num extra'), th('covered', 'num'), th('when', 'wide extra'), th('lost', 'num')],
+    [th('host'), th('type'), th('state'), th('seen', 'num extra'), th('of its own time', 'num'), th('when', 'wide extra'), th('lost', 'num')],
     rows.slice(0, ROWS).map((r) => {
       const bad = r.state === 'refused' || r.state === 'absent' ? 'error' : r.state === 'paused' || r.state === '' ? 'warn' : '';
       const age = view.now - r.lastMs,
@@ -52,23 +52,36 @@ export function sourceTable(rows, view) {
         <td class="num">${!s ? 'unknown' : s.lost.length ? s.lost.slice(0, 2).map((x) => html`<span class="lost-why"><bdi>${show(x.why)}</bdi> ${x.weight === null ? (x.n === null ? 'unknown' : `${count(x.n)} times`) : total(x.weight, s.type)}</span>`) : 'none'}</td>
       </tr>`;
     }),
-  )}${more(rows.length)}`;
+  )}${more(rows.length)}
+  <p class="hint">Of its own time: what a source covered of the range since it began. The range itself is in the line above.</p>`;
 }
 
-/** Stacks that lost their root end, or are none: the weight is kept. @param {import('../api.js').Top} top */
-export function cutTable(top) {
+/** Stacks that lost their root end, or are none: the weight is kept. @param {import('../api.js').Top} top @param {Host[]} hosts */
+export function cutTable(top, hosts) {
   const rows = top.rows.filter((r) => r.total > 0);
   if (!rows.length) return html`<p class="hint">${top.quality.truncated === null ? 'Nothing is known of this.' : 'Every stack reached its root.'}</p>`;
+  const refused = refusedTables(hosts);
   return table(
     'Stacks cut short or missing, by reason',
     [th('reason'), th('weight', 'num'), th('of what was captured', 'num')],
     rows.slice(0, 16).map((r) => {
       const [, kind = '', why = ''] = r.name.match(/^\[(truncated|no stack)(?:: (\w+))?/) ?? [];
-      return html`<tr><th scope="row"><bdi class="mono" title=${show(r.name)}>${show(why || r.name)}</bdi><small> ${kind === 'no stack' ? 'no stack: ' : kind ? 'cut short: ' : ''}${LOSS[why] ?? ''}</small></th><td class="num">${total(r.total, top.type)}</td><td class="num">${percent(r.total, top.unfiltered)}</td></tr>`;
+      return html`<tr><th scope="row"><bdi class="mono" title=${show(r.name)}>${show(why || r.name)}</bdi><small> ${kind === 'no stack' ? 'no stack: ' : kind ? 'cut short: ' : ''}${LOSS[why] ?? ''}</small>${why === 'notable' && refused.length ? html`<small class="reason"> refused for lack of memory on <bdi>${show(refused.slice(0, 3).join(', '))}</bdi>${refused.length > 3 ? ` and ${count(refused.length - 3)} more` : ''}: raise <code>limits.memory</code></small>` : nothing}</th><td class="num">${total(r.total, top.type)}</td><td class="num">${percent(r.total, top.unfiltered)}</td></tr>`;
     }),
   );
 }
 
+/** What could not be read of a Python thread, by `agent_pyerr`. */
+const PY_PARTS = /** @type {Readonly<Record<string, string>>} */ ({
+  key: 'number of the thread’s key',
+  bad_key: 'a key that is none',
+  slot: 'the thread’s slot',
+  newest: 'newest frame',
+  cframe: 'frame of the C stack',
+  frame: 'a frame',
+  code: 'a code object',
+  deep: 'too many frames',
+});
 /** @param {Host[]} hosts */
 export function pythonTable(hosts) {
   const known = hosts.filter((h) => h.of('python_samples').length);
@@ -78,7 +91,7 @@ export function pythonTable(hosts) {
     const [frames, merged] = [h.one('python_with_frames') ?? 0, h.one('python_merged') ?? 0];
     const errors = h.of('pyerr').filter((r) => r.labels['why'] !== 'no_state' && (r.last ?? 0) > 0).sort((a, b) => (b.last ?? 0) - (a.last ?? 0)),
       unnamed = h.sum('python_unnamed') ?? 0;
-    return html`<tr>${host(h.host)}<td class="num">${n(h.one('python_samples'))}</td><td class="num">${frames ? percent(merged, frames) : 'no data'}</td><td class="num extra">${errors.length ? errors.slice(0, 2).map((r) => html`<span class="lost-why"><bdi>${show(r.labels['why'] ?? '')}</bdi> ${n(r.last)}</span>`) : 'none'}</td><td class="num extra">${unnamed ? count(unnamed) : 'none'}</td></tr>`;
+    return html`<tr>${host(h.host)}<td class="num">${n(h.one('python_samples'))}</td><td class="num">${frames ? percent(merged, frames) : 'no data'}</td><td class="num extra">${errors.length ? errors.slice(0, 2).map((r) => html`<span class="lost-why"><bdi>${PY_PARTS[r.labels['why'] ?? ''] ?? show(r.labels['why'] ?? '')}</bdi>: ${n(r.last)}\u202f×</span>`) : 'none'}</td><td class="num extra">${unnamed ? count(unnamed) : 'none'}</td></tr>`;
   });
   return html`${rows.length
     ? table(
@@ -146,7 +159,7 @@ export function costTable(hosts, rates) {
         given = h.one('dropped') ?? 0;
       return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num extra">${cpu(bpf)}</td>${part(cost, budget)}<td class="num">${bytes(h.one('rss'))}</td>${part(memory, limit)}<td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
     }),
-  )}${more(known.length)}
+  )}${more(known.length)}${overMemory(known).slice(0, 4).map((h) => html`<p><span class="fact warn">${icon('warn')}${word('warn')}<b><bdi>${show(h.host)}</bdi>: memory ${percent(h.part, 1)} of its limit${h.full ? '; no new unwind tables, stacks of other binaries are truncated (notable)' : ''}</b></span></p>`)}
   <p class="hint">CPU is that of the agent and its two helper processes, the mean of the range. Time in BPF is spent in the programs that are profiled. The rest is the last reading; held back and given up count since the agent began.</p>`;
 }
 

@@ -187,11 +187,12 @@ export function start(main) {
     const q = s.quality,
       x = shares(q, s.unfiltered),
       bad = rows.filter((r) => r.state !== 'ok' && r.state !== 'ended' && r.state !== 'lost').length;
-    const hosts = new Set(rows.map((r) => r.host)).size;
+    const hosts = new Set(rows.map((r) => r.host)).size,
+      [over, ...others] = data.overMemory(data.byHost(ask.figures.value?.rows ?? []));
     /** @param {string} label @param {string} value @param {''|'warn'|'error'} [l] */
     const fact = (label, value, l = '') => html`<span class="fact ${l}">${l ? html`${icon('warn')}<span class="sr">${l === 'warn' ? 'warning: ' : 'problem: '}</span>` : nothing}<span class="fact-label">${label}</span><b>${value}</b></span>`;
     const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p, 100));
-    return html`<div class="quality" role="group" aria-label="Data quality">${fact('', `${count(hosts)} ${hosts === 1 ? 'host' : 'hosts'}`)}${fact('', bad ? `${count(bad)} of ${count(rows.length)} sources not ok` : `${count(rows.length)} sources ok`, bad ? 'error' : '')}${fact(s.type.name, '')}${fact('covered', pc(x.covered), level('covered', x.covered))}${fact('lost', pc(x.lost), level('lost', x.lost))}${fact('no stack', pc(x.noStack), level('noStack', x.noStack))}${fact('truncated', pc(x.truncated), level('noStack', x.truncated))}${fact('unsymbolised', pc(x.unsymbolised), level('unsymbolised', x.unsymbolised))}${q.skewNs === null ? nothing : fact('clocks within', exactTime(Math.abs(q.skewNs)))}${q.warnings.map((w) => fact('', show(w), 'warn'))}</div>`;
+    return html`<div class="quality" role="group" aria-label="Data quality">${fact('', `${count(hosts)} ${hosts === 1 ? 'host' : 'hosts'}`)}${fact('', bad ? `${count(bad)} of ${count(rows.length)} sources not ok` : `${count(rows.length)} sources ok`, bad ? 'error' : '')}${fact(s.type.name, '')}${over ? fact('', `${show(over.host)}: memory ${percent(over.part, 1)} of its limit${others.length ? `, and ${count(others.length)} more` : ''}`, 'warn') : nothing}${fact('range covered', pc(x.covered), level('covered', x.covered))}${fact('lost', pc(x.lost), level('lost', x.lost))}${fact('no stack', pc(x.noStack), level('noStack', x.noStack))}${fact('truncated', pc(x.truncated), level('noStack', x.truncated))}${fact('unsymbolised', pc(x.unsymbolised), level('unsymbolised', x.unsymbolised))}${q.skewNs === null ? nothing : fact('clocks within', exactTime(Math.abs(q.skewNs)))}${q.warnings.map((w) => fact('', show(w), 'warn'))}</div>`;
   }
   /** What no source says, so that no card can. */
   function missing() {
@@ -219,7 +220,7 @@ export function start(main) {
           explore: ({ type, host }) => screenUrl('explore', store.get(), { q: writeSelector({ type, matchers: host ? [{ name: 'host', op: '=', value: host }] : [] }) }),
         }), ask.cover, 'wide')}
         ${card('Loss by reason, over time', html`<div class="chart-of">${chart.el}</div>${sums ? lossTable(sums.quality, sums.unfiltered, sums.type) : nothing}${(ask.cover.value?.sources ?? []).some((s) => s.lossRunsMore) ? html`<p class="hint">Of some sources only the first 1,000 losses are drawn.</p>` : nothing}`, ask.sums)}
-        ${card('Stacks cut short or missing, by reason', ask.cut.value ? parts.cutTable(ask.cut.value) : nothing, ask.cut)}
+        ${card('Stacks cut short or missing, by reason', ask.cut.value ? parts.cutTable(ask.cut.value, hosts) : nothing, ask.cut)}
         ${card('Unwinding and names, by binary', ask.bins.value && sums ? binaryTable(ask.bins.value, sums.type) : nothing, ask.bins)}
         ${card('Python', parts.pythonTable(hosts), ask.figures)}
         ${card('Sums that must hold', parts.identityTable(hosts, ask.cpu.value, ask.events.value ?? [], utc), ask.figures)}

@@ -131,14 +131,14 @@ static struct interval range_of(const struct capture_sent *c)
     return t;
 }
 
-void capture_view(const struct capture_sent *c, struct capture_view *ret)
+void capture_view(const struct capture_sent *c, struct str type, struct capture_view *ret)
 {
     struct interval t = range_of(c);
     struct str name = answer_text(json_object_get(c->about, "name"));
     struct buf b;
 
     buf_init(&b, sizeof ret->q - 1);
-    buf_cstr(&b, "cpu");
+    buf_str(&b, type);
     if (name.n) {
         buf_cstr(&b, "{capture=\"");
         for (size_t i = 0; i < name.n; i++) {
@@ -150,7 +150,7 @@ void capture_view(const struct capture_sent *c, struct capture_view *ret)
     }
     (void)snprintf(ret->q, sizeof ret->q, "%.*s", STR_ARG(buf_view(&b)));
     if (b.failed)
-        (void)snprintf(ret->q, sizeof ret->q, "cpu");
+        (void)snprintf(ret->q, sizeof ret->q, "%.*s", STR_ARG(str_to(type, sizeof ret->q - 1)));
     buf_deinit(&b);
     (void)real_ns_format(t.t0, ret->from);
     (void)real_ns_format(t.t1, ret->to);

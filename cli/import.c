@@ -56,7 +56,7 @@ static void say(const struct import *m, const char *file, const struct capture_s
             buf_printf(&b, ", %" PRIu64 " rows refused by the server", c->rejected);
         if (c->stored || c->duplicate) {
             buf_cstr(&b, "\n  ");
-            capture_view(c, &v);
+            capture_view(c, STR("cpu"), &v);
             capture_link(&b, m->ask.server.url, &v, NULL);
         }
         buf_chr(&b, '\n');

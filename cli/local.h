@@ -80,12 +80,12 @@ struct capture_sent {
                                struct capture_sent *ret, struct err *err);
 void capture_sent_free(struct capture_sent *c);
 
-/* The selector and the range that show a capture and nothing else. */
+/* The selector and the range that show one type of a capture and nothing else. */
 struct capture_view {
     char q[512];
     char from[40], to[40];
 };
-void capture_view(const struct capture_sent *c, struct capture_view *ret);
+void capture_view(const struct capture_sent *c, struct str type, struct capture_view *ret);
 /* The page of a server that shows it. filters: NULL-terminated, or NULL */
 void capture_link(struct buf *out, const char *url, const struct capture_view *v,
                   const char *const *filters);

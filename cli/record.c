@@ -37,7 +37,7 @@ static const struct argp_option options[] = {
     {NULL, 'F', "HZ", OPTION_ALIAS, NULL, 1},
     {"types", 't', "LIST", 0,
      "profile types beside cpu, by commas: gil_held, offcpu, runq, gil_wait; default: all that are "
-     "there",
+     "there. A file of one type holds the first of them, else cpu; a .strata file holds all",
      1},
     {"type", 0, "LIST", OPTION_ALIAS, NULL, 1},
     {"no-children", OPT_NO_CHILDREN, NULL, 0, "leave out what is forked", 1},
@@ -75,7 +75,8 @@ static const char doc[] =
     "The command keeps its standard streams, its environment and, under sudo, its user. Its exit "
     "status is ours. While it runs a line a second says what was taken, where standard error is a "
     "terminal; at the end a summary stands there: CPU time as the kernel measured it, as profiled, "
-    "as lost; the ten functions with the most time of their own; incomplete stacks by reason.\n\n"
+    "as lost; how long it took, what the other types add up to, each by itself; the ten functions "
+    "with the most time of their own; incomplete stacks by reason.\n\n"
     "Without -o the capture goes to the server of --server or STRATA_SERVER, which must answer; "
     "else to a server at http://127.0.0.1:4040, if one answers; else, on a terminal, to a server of "
     "its own, which serves it until Ctrl-C and keeps it in ~/.local/state/strata; else it is left as "
@@ -146,6 +147,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         pass(r, "--rate=", arg, state);
         return 0;
     case 't':
+        (void)snprintf(r->type, sizeof r->type, "%.*s", (int)strcspn(arg, ","), arg);
         pass(r, "--types=", arg, state);
         return 0;
     case OPT_CHILDREN:
@@ -364,7 +366,7 @@ static int run(struct record *r)
 
 int cli_record(int argc, char **argv)
 {
-    static struct record r = {.rate = RATE_DEFAULT};
+    static struct record r = {.rate = RATE_DEFAULT, .type = "cpu"};
     struct cli_ask defaults;
     struct err err = {};
     const char *env;

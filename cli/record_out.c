@@ -363,13 +363,16 @@ static int put_top(struct buf *b, const struct cli_server *s, const struct recor
 }
 
 static int put_export(const struct cli_server *s, const struct record *r,
-                      const struct capture_view *v, struct err *err)
+                      const struct capture_sent *c, struct err *err)
 {
+    struct capture_view v;
     struct buf query;
     int code;
 
+    TRY(record_type_check(r, c, err));
+    capture_view(c, str_c(r->type), &v);
     buf_init(&query, TEXT_MAX);
-    put_view(&query, r, v);
+    put_view(&query, r, &v);
     code = cli_export_to(s, &query, r->format, r->file, err);
     buf_deinit(&query);
     return code;
@@ -452,20 +455,24 @@ static int deliver(struct record *r, const struct cli_server *s, struct err *err
 
     buf_init(&b, ANSWER_MAX);
     if (code == 0) {
-        capture_view(&c, &v);
+        capture_view(&c, STR("cpu"), &v);
         put_sums(&b, r, &c);
     }
+    if (code == 0 && !r->quiet)
+        code = record_put_types(&b, s, r, &c, err);
     if (code == 0 && !r->quiet && number(c.end, "samples") > 0)
         code = put_top(&b, s, r, &v, err);
     if (code == 0 && copy && !r->kept[0])
         code = copy_out(r, err);
     else if (code == 0 && r->file && !copy)
-        code = put_export(s, r, &v, err);
+        code = put_export(s, r, &c, err);
     if (code == 0)
         code = keep(r, c.end, err);
     if (code == 0 && !r->quiet) {
         put_incomplete(&b, c.end);
         put_where(&b, r, &v, c.end);
+        if (r->file && !copy)
+            record_put_held(&b, r, &c);
         (void)fwrite(b.p, 1, b.n, stderr);
     } else if (code == 0 && number(c.end, "samples") == 0) {
         (void)fprintf(stderr, "strata: %.*s", STR_ARG(buf_view(&b))); /* never an empty success */

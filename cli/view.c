@@ -90,7 +90,7 @@ static int show(const struct view *v, struct private *p, struct err *err)
         capture_sent_free(&c);
         return r;
     }
-    capture_view(&c, &at);
+    capture_view(&c, STR("cpu"), &at);
     capture_link(&link, p->url, &at, NULL);
     capture_describe(&c, &line);
     (void)fprintf(stderr, "%.*s\n", STR_ARG(buf_view(&line)));

@@ -13,6 +13,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -104,7 +105,9 @@ class Record(unittest.TestCase):
     # ---- what comes out ---------------------------------------------------------------------
     def test_too_short(self):
         _, err = self.record("-r", "1", "--no-server", "--", "true")
-        self.assertRegex(err, r"^0 samples in \d+ ms of CPU; try -r 9999\n$")
+        self.assertRegex(err, r"^0 samples in \d+ ms of CPU; try -r 9999\n"
+                              r"wall time   [\d.]+ m?s\n"
+                              r"((offcpu|runq) .*\n)*( +each by itself: .*\n)?$")
         _, err = self.record("-q", "-r", "1", "-o", self.path("a.folded"), "--", "true")
         self.assertIn("0 samples in", err)  # never an empty success, however quiet
 
@@ -179,6 +182,9 @@ class Record(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertRegex(done.stderr, r"(?m)^source +user: no kernel stacks")
         self.assertRegex(done.stderr, r"(?m) leaf +\[burn\]$")
+        done = self.as_nobody("-t", "offcpu", "-o", "a.svg", "--", "../burn", "0.2")
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("offcpu was not recorded, so a.svg is not written", done.stderr)
         done = self.as_nobody("--no-server", "--", "missing-command")
         self.assertEqual((done.returncode, done.stderr),
                          (127, "strata: missing-command: not found\n"))
@@ -252,6 +258,41 @@ class Record(unittest.TestCase):
         self.assertIn("leaf", report)
         self.assertNotIn("[[", report)
         self.assertIn(f"{samples_of(err):,}", report)
+
+    def test_type_of_the_file(self):
+        def folded(*arguments):
+            path = self.path("a.folded")
+            _, err = self.record("-o", path, *arguments)
+            with open(path, encoding="utf-8") as f:
+                lines = f.read().splitlines()
+            return lines, sum(int(line.rsplit(" ", 1)[1]) for line in lines), err
+
+        sleep = ["--", "sleep", "1.2"]
+        lines, total, err = folded("-t", "offcpu", *sleep)
+        self.assertGreaterEqual(total, 1.15e9, lines)
+        self.assertIn("holds       offcpu alone; recorded besides: cpu (-o FILE.strata", err)
+        wall, off = (float(re.search(rf"^{name} +([\d.]+) s", err, re.M).group(1))
+                     for name in ("wall time", "offcpu"))
+        self.assertGreaterEqual(wall, 1.2)
+        self.assertAlmostEqual(off, total / 1e9, delta=0.006)
+        _, total, err = folded("-t", "runq,offcpu", *sleep)
+        self.assertIn("holds       runq alone; recorded besides: cpu, offcpu (", err)
+        self.assertRegex(err, r"(?m)^offcpu +1\.\d+ s of threads off the CPU$")
+        for types in ((), ("-t", "cpu"), ("-t", "cpu,offcpu")):
+            _, total, err = folded(*types, "--", *burn(0.25))
+            self.assertEqual(total, samples_of(err) * PERIOD)
+            self.assertIn("holds       cpu alone", err)
+
+    def test_the_way_to_the_other_types(self):
+        path = self.path("a.strata")
+        _, err = self.record("-o", path, "--", "sleep", "1.2")
+        self.assertIn(f"each by itself: strata view {path}, and its type\n", err)
+        self.assertNotIn("holds ", err)
+        with Server() as s:
+            _, err = self.record("--server", s.url, "--", "sleep", "1.2")
+            command = re.search(r"each by itself: strata (.*)", err).group(1)
+            out, _ = self.run_it(*shlex.split(command.replace("TYPE", "offcpu")))
+            self.assertRegex(out, r"^offcpu nanoseconds.* 1\.\d+ s, n = ")
 
     def test_standard_output(self):
         out, err = self.record("-q", "-o", "-", "-f", "folded", "--", *burn(0.2))

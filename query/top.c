@@ -245,39 +245,99 @@ static unit_i128 sort_value(const struct query_row *r, enum query_sort sort)
     }
 }
 
-/* Falling by value, of equal ones rising by key: a place in this order outlives changes of the
- * data. */
-static int place_cmp(unit_i128 va, uint64_t ka, unit_i128 vb, uint64_t kb)
+/* Where a row stands: a place in this order outlives changes of the data. */
+struct place {
+    unit_i128 value, total;
+    struct str name; /* its first bytes */
+    uint64_t key;
+};
+
+enum {
+    PLACE_NAME = 48, /* bytes of a name that count; beyond them rows are told apart by key */
+    PLACE_FIXED = 32 + 32 + 16,
+    PLACE_TEXT = PLACE_FIXED + 2 * PLACE_NAME,
+};
+
+static struct place place_of(const struct table *tb, const struct query_row *r)
 {
-    if (va != vb)
-        return va > vb ? -1 : 1;
-    return (ka > kb) - (ka < kb);
+    const struct query_func *f = &tb->func[r->func];
+
+    return (struct place){.value = sort_value(r, tb->ask->sort),
+                          .total = r->total,
+                          .name = str_to(f->name, PLACE_NAME),
+                          .key = f->key};
+}
+
+/* Falling by value, then by total; of equal ones rising by name, then by key. */
+static int place_cmp(const struct place *a, const struct place *b)
+{
+    int names;
+
+    if (a->value != b->value)
+        return a->value > b->value ? -1 : 1;
+    if (a->total != b->total)
+        return a->total > b->total ? -1 : 1;
+    names = str_cmp(a->name, b->name);
+    return names ? names : (a->key > b->key) - (a->key < b->key);
 }
 
 static int row_cmp(const void *va, const void *vb, void *ctx)
 {
-    const struct query_row *a = va, *b = vb;
-    const struct table *tb = ctx;
+    const struct place a = place_of(ctx, va), b = place_of(ctx, vb);
 
-    return place_cmp(sort_value(a, tb->ask->sort), tb->func[a->func].key,
-                     sort_value(b, tb->ask->sort), tb->func[b->func].key);
+    return place_cmp(&a, &b);
 }
 
-static void i128_hex(unit_i128 v, char ret[33])
+/* A page's end: value, total and key of its last row, 32, 32 and 16 hex digits, and its name's
+ * bytes, two digits each. */
+static void place_text(const struct place *p, char ret[PLACE_TEXT + 1])
 {
-    (void)snprintf(ret, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)(v >> 64), (uint64_t)v);
+    int n = snprintf(ret, PLACE_TEXT + 1,
+                     "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64,
+                     (uint64_t)(p->value >> 64), (uint64_t)p->value, (uint64_t)(p->total >> 64),
+                     (uint64_t)p->total, p->key);
+
+    for (size_t i = 0; i < p->name.n; i++)
+        n += snprintf(ret + n, (size_t)(PLACE_TEXT + 1 - n), "%02x", (unsigned char)p->name.p[i]);
 }
 
-/* A page's end: value and key of its last row, 32 and 16 hex digits. */
-static int parse_after(struct str s, unit_i128 *ret_v, uint64_t *ret_key, struct query_err *e)
+/* name: room for the place's, which borrows it */
+static int place_read(struct str s, char name[PLACE_NAME], struct place *ret, struct query_err *e)
 {
-    uint64_t high, low;
+    uint64_t word[5] = {}, byte;
+    bool ok = s.n >= PLACE_FIXED && s.n <= PLACE_TEXT && s.n % 2 == 0;
 
-    if (s.n != 48 || !str_hex64(str_to(s, 16), &high) ||
-        !str_hex64(str_to(str_from(s, 16), 16), &low) || !str_hex64(str_from(s, 32), ret_key))
+    for (size_t i = 0; ok && i < 5; i++)
+        ok = str_hex64(str_to(str_from(s, 16 * i), 16), &word[i]);
+    for (size_t i = PLACE_FIXED; ok && i < s.n; i += 2) {
+        ok = str_hex64(str_to(str_from(s, i), 2), &byte);
+        if (ok)
+            name[(i - PLACE_FIXED) / 2] = (char)byte;
+    }
+    if (!ok)
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "after",
                           "after is not the next of a page before");
-    *ret_v = (unit_i128)((query_u128)high << 64 | low);
+    *ret = (struct place){.value = (unit_i128)((query_u128)word[0] << 64 | word[1]),
+                          .total = (unit_i128)((query_u128)word[2] << 64 | word[3]),
+                          .name = {name, (s.n - PLACE_FIXED) / 2},
+                          .key = word[4]};
+    return 0;
+}
+
+/* Rows behind the page before. */
+static int skip_pages(const struct table *tb, uint32_t n, uint32_t *from, struct query_err *e)
+{
+    char name[PLACE_NAME];
+    struct place last = {.key = 0};
+
+    TRY(place_read(tb->ask->after, name, &last, e));
+    while (*from < n) {
+        const struct place p = place_of(tb, &tb->row[*from]);
+
+        if (place_cmp(&p, &last) > 0)
+            break;
+        ++*from;
+    }
     return 0;
 }
 
@@ -285,7 +345,7 @@ static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, s
 {
     uint32_t from = 0, n = 0;
     struct str next;
-    char text[33 + 16];
+    char text[PLACE_TEXT + 1];
 
     for (uint32_t i = 1; i < tb->n; i++) {
         if (shown[i] && tb->row[i].places) /* not a level of by= */
@@ -294,23 +354,15 @@ static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, s
     ret->rows = n;
     if (n > 1)
         qsort_r(tb->row, n, sizeof *tb->row, row_cmp, tb);
-    if (tb->ask->after.n) {
-        unit_i128 v = 0;
-        uint64_t key;
-
-        TRY(parse_after(tb->ask->after, &v, &key, e));
-        while (from < n && place_cmp(sort_value(&tb->row[from], tb->ask->sort),
-                                     tb->func[tb->row[from].func].key, v, key) <= 0)
-            from++;
-    }
+    if (tb->ask->after.n)
+        TRY(skip_pages(tb, n, &from, e));
     n -= from;
     if (n > tb->ask->limit) {
         n = tb->ask->limit;
         if (n) {
-            const struct query_row *last = &tb->row[from + n - 1];
+            const struct place last = place_of(tb, &tb->row[from + n - 1]);
 
-            i128_hex(sort_value(last, tb->ask->sort), text);
-            (void)snprintf(text + 32, 17, "%016" PRIx64, tb->func[last->func].key);
+            place_text(&last, text);
             TRY(query_copy(tb->q, str_c(text), &next, e));
             ret->next = next;
         }

@@ -195,6 +195,34 @@ static void lines_filtered(void **state)
     fake_store_free(s);
 }
 
+/* Of equal self time the larger total first, of equal totals by name: not by hash. */
+static void equal_rows(void **state)
+{
+    static const char *const order[] = {"main", "outer", "a", "b", "c", "d"};
+    struct store *s = fake_store_new();
+    struct query_top_ask a = {.limit = 10};
+    struct query_top t = {};
+    struct query *q;
+
+    (void)state;
+    test_row(s, "n:main#x;n:d#x", 10);
+    test_row(s, "n:main#x;n:b#x", 10);
+    test_row(s, "n:main#x;n:outer#x;n:c#x", 10);
+    test_row(s, "n:main#x;n:outer#x;n:a#x", 10);
+    q = test_ask(s, "cpu", 0, 2 * S, NULL);
+    a.sort = QUERY_BY_TOTAL;
+    top(q, &a, &t);
+    assert_int_equal(t.n, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_str(t.func[t.row[i].func].name, str_c(order[i]));
+    a.sort = QUERY_BY_SELF; /* main and outer have none of their own */
+    top(q, &a, &t);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_str(t.func[t.row[i].func].name, str_c(order[(i + 2) % 6]));
+    query_free(q);
+    fake_store_free(s);
+}
+
 static void pages(void **state)
 {
     static const enum query_sort sorts[] = {QUERY_BY_SELF, QUERY_BY_TOTAL, QUERY_BY_SAMPLES};
@@ -327,15 +355,11 @@ static void groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recursion),
-        cmocka_unit_test(deep_recursion),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(unsymbolised),
-        cmocka_unit_test(pages),
-        cmocka_unit_test(patterns),
-        cmocka_unit_test(same_name_two_files),
-        cmocka_unit_test(groups),
-        cmocka_unit_test(lines),
+        cmocka_unit_test(recursion),      cmocka_unit_test(deep_recursion),
+        cmocka_unit_test(keys),           cmocka_unit_test(unsymbolised),
+        cmocka_unit_test(equal_rows),     cmocka_unit_test(pages),
+        cmocka_unit_test(patterns),       cmocka_unit_test(same_name_two_files),
+        cmocka_unit_test(groups),         cmocka_unit_test(lines),
         cmocka_unit_test(lines_filtered),
     };
 

@@ -279,7 +279,7 @@ struct dump {
     struct store_view *v;
     struct buf b;
     uint32_t n;
-    char *line[1 << 16];
+    char *line[1 << 17];
     ptype_id type;
     const struct store_answer *answer;
     struct mutex mu;

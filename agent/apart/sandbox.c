@@ -39,6 +39,7 @@ static const char *const every_plain[] = {
     "sendmsg",
     "sendto",
     "recvfrom",
+    "shutdown", /* how the starter is told that all ends, too */
     "memfd_create",
     /* memory */
     "munmap",
@@ -111,8 +112,8 @@ const struct sandbox_list sandbox_of_all = {every_plain, N(every_plain), every_r
 /* ---- who talks to the server ---------------------------------------------------------------- */
 
 static const char *const client_plain[] = {
-    "connect",    "bind",     "getsockname", "getpeername", "getsockopt",
-    "setsockopt", "sendmmsg", "recvmmsg",    "shutdown",
+    "connect",    "bind",       "getsockname", "getpeername",
+    "getsockopt", "setsockopt", "sendmmsg",    "recvmmsg",
 };
 
 static const struct sandbox_rule client_rule[] = {

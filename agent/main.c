@@ -513,9 +513,11 @@ static int run_agent(const char *status)
  * would be held for good, in each process. */
 static void bound_heap(void)
 {
+    // NOLINTBEGIN(concurrency-mt-unsafe): no other thread yet
     (void)mallopt(M_MMAP_THRESHOLD, 256 << 10);
     (void)mallopt(M_TRIM_THRESHOLD, 512 << 10);
     (void)mallopt(M_ARENA_MAX, 2);
+    // NOLINTEND(concurrency-mt-unsafe)
 }
 
 int main(int argc, char **argv)

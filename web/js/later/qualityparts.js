@@ -160,7 +160,7 @@ export function costTable(hosts, rates) {
       return html`<tr>${host(h.host)}<td class="num">${cpu(own)}</td><td class="num extra">${cpu(bpf)}</td>${part(cost, budget)}<td class="num">${bytes(h.one('rss'))}</td>${part(memory, limit)}<td class="num extra">${period ? `${sig3(1e9 / period).replace(/\.0+$/, '')}\u202fHz` : 'unknown'}</td><td class="num fact ${held ? 'warn' : ''}">${word(held ? 'warn' : '')}<b>${held ? `${count(held)} times` : 'never'}</b></td><td class="num extra">${n(h.one('batches_spooled'))}</td><td class="num fact ${given ? 'error' : ''}">${word(given ? 'error' : '')}<b>${given ? `${count(given)} batches` : 'none'}</b></td></tr>`;
     }),
   )}${more(known.length)}${overMemory(known).slice(0, 4).map((h) => html`<p><span class="fact warn">${icon('warn')}${word('warn')}<b><bdi>${show(h.host)}</bdi>: memory ${percent(h.part, 1)} of its limit${h.full ? '; no new unwind tables, stacks of other binaries are truncated (notable)' : ''}</b></span></p>`)}
-  <p class="hint">CPU is that of the agent and its two helper processes, the mean of the range. Time in BPF is spent in the programs that are profiled. The rest is the last reading; held back and given up count since the agent began.</p>`;
+  <p class="hint">CPU is that of the agent and its other processes, the mean of the range. Time in BPF is spent in the programs that are profiled. The rest is the last reading; held back and given up count since the agent began.</p>`;
 }
 
 /** What came and was not taken. @param {import('../api.js').Quality} q @param {Host[]} hosts */

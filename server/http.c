@@ -255,6 +255,12 @@ static bool spare_ok(struct http_req *r)
     return false;
 }
 
+static bool refuse_stopping(struct http_req *r)
+{
+    REFUSE(r, 503, stopping, .message = "the server is stopping", .retry_after_s = 5);
+    return false;
+}
+
 static bool route_ok(struct http_req *r)
 {
     if (!r->route) {
@@ -265,10 +271,8 @@ static bool route_ok(struct http_req *r)
         REFUSE(r, 405, method_not_allowed, .message = "this address takes other methods");
         return false;
     }
-    if (atomic_load(&r->h->stopping)) {
-        REFUSE(r, 503, stopping, .message = "the server is stopping", .retry_after_s = 5);
-        return false;
-    }
+    if (atomic_load(&r->h->stopping))
+        return refuse_stopping(r);
     if (r->route->needs_store && !atomic_load(&r->h->ready)) {
         REFUSE(r, 503, starting, .message = "the server is reading its journal",
                .retry_after_s = 1);
@@ -517,10 +521,11 @@ static enum MHD_Result req_run(struct http_req *r)
         body_free(r);
         return http_reply_queue(r) ? MHD_YES : MHD_NO;
     case HTTP_WORKER:
+        if (!http_conn_hand_on(h, r->conn, HTTP_CONN_QUERY, r))
+            break;
         r->q.deadline.v = r->ready.v + h->conf.deadline_ns;
         r->state = HTTP_REQ_RUNNING;
         r->job.run = req_work;
-        http_conn_set(h, r->conn, HTTP_CONN_QUERY, r, 0);
         MHD_suspend_connection(r->mhd);
         if (!work_submit(h->conf.work, &r->job)) {
             REFUSE(r, 503, busy, .message = "all query workers are busy and their queue is full",
@@ -529,13 +534,16 @@ static enum MHD_Result req_run(struct http_req *r)
         }
         return MHD_YES;
     case HTTP_ASYNC:
+        if (!http_conn_hand_on(h, r->conn, HTTP_CONN_WAITING, r))
+            break;
         r->state = HTTP_REQ_RUNNING;
-        http_conn_set(h, r->conn, HTTP_CONN_WAITING, r, 0);
         MHD_suspend_connection(r->mhd);
         r->route->start(h->conf.ctx, &r->q, &r->r, req_finished, r);
         return MHD_YES;
     }
-    return MHD_NO;
+    (void)refuse_stopping(r);
+    body_free(r);
+    return http_reply_queue(r) ? MHD_YES : MHD_NO;
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
@@ -604,8 +612,10 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **req_cls,
 
 static enum MHD_Result on_accept(void *cls, const struct sockaddr *addr, socklen_t n)
 {
+    struct http *h = cls;
+
     (void)n;
-    return http_conn_allowed(cls, addr) ? MHD_YES : MHD_NO;
+    return !atomic_load(&h->stopping) && http_conn_allowed(h, addr) ? MHD_YES : MHD_NO;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_context,
@@ -723,10 +733,9 @@ struct http *http_stop(struct http *h, int64_t wait_ns)
         return NULL;
     atomic_store(&h->stopping, true);
     if (h->daemon) {
-        MHD_socket fd = MHD_quiesce_daemon(h->daemon);
-
-        if (fd != MHD_INVALID_SOCKET)
-            (void)close(fd);
+        /* Not MHD_quiesce_daemon(): of 0.9.75, with a pool of threads, it and a thread that wakes
+         * just then both take the listening socket out of the thread's epoll set, and the second
+         * one aborts the process. on_accept() turns peers away instead. */
         if (!http_conn_drain(h, wait_ns))
             return h;
         MHD_stop_daemon(h->daemon);

@@ -122,10 +122,9 @@ void http_conn_free(struct http *h, struct http_conn *c)
     free(c);
 }
 
-void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state state,
-                   struct http_req *req, uint64_t bytes)
+static void set_locked(struct http *h, struct http_conn *c, enum http_conn_state state,
+                       struct http_req *req, uint64_t bytes) REQUIRES(&h->mu)
 {
-    mutex_lock(&h->mu);
     h->n_query -= c->state == HTTP_CONN_QUERY;
     h->n_busy -= is_busy(c->state);
     c->state = state;
@@ -140,7 +139,27 @@ void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state sta
         c->mark = bytes_received(c->fd);
         cond_broadcast(&h->drained);
     }
+}
+
+void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state state,
+                   struct http_req *req, uint64_t bytes)
+{
+    mutex_lock(&h->mu);
+    set_locked(h, c, state, req, bytes);
     mutex_unlock(&h->mu);
+}
+
+bool http_conn_hand_on(struct http *h, struct http_conn *c, enum http_conn_state state,
+                       struct http_req *req)
+{
+    bool ok;
+
+    mutex_lock(&h->mu);
+    ok = !h->closed;
+    if (ok)
+        set_locked(h, c, state, req, 0);
+    mutex_unlock(&h->mu);
+    return ok;
 }
 
 void http_conn_received(struct http *h, struct http_conn *c, uint64_t bytes)
@@ -284,7 +303,7 @@ bool http_conn_drain(struct http *h, int64_t wait_ns)
         if (left <= 0 || !cond_wait_for(&h->drained, &h->mu, left))
             break;
     }
-    empty = !h->n_busy;
+    empty = h->closed = !h->n_busy;
     mutex_unlock(&h->mu);
     return empty;
 }

@@ -93,6 +93,7 @@ struct http {
     struct http_conn *conn;
     /* connections without spare ones; spare ones; QUERY; QUERY, WAITING or ANSWERING */
     uint64_t n_conn, n_spare, n_query, n_busy;
+    bool closed; /* drained for good: nothing may be suspended any more */
     bool sweeper_stop;
     pthread_t sweeper;
     bool sweeper_runs;
@@ -114,10 +115,15 @@ struct http_conn *http_conn_new(struct http *h, int fd, const struct sockaddr *s
 void http_conn_free(struct http *h, struct http_conn *c);
 void http_conn_set(struct http *h, struct http_conn *c, enum http_conn_state state,
                    struct http_req *req, uint64_t bytes);
+/* The request is whole: QUERY or WAITING from here. false: the server ends, and waits for no more
+ * of them. */
+[[nodiscard]] bool http_conn_hand_on(struct http *h, struct http_conn *c,
+                                     enum http_conn_state state, struct http_req *req);
 void http_conn_received(struct http *h, struct http_conn *c, uint64_t bytes);
 [[nodiscard]] int http_conn_start(struct http *h, struct err *err);
 void http_conn_stop(struct http *h);
-/* Set cancel of every query; wait until no request that was received whole is left: true. */
+/* Set cancel of every query; wait until no request that was received whole is left: true, and none
+ * is handed on from then. */
 bool http_conn_drain(struct http *h, int64_t wait_ns);
 
 /* What libraries only read, though their prototypes do not say so. */

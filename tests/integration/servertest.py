@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -112,7 +113,10 @@ class Server:
         return status
 
     def stop(self):
-        return self.kill(signal.SIGTERM)
+        status = self.kill(signal.SIGTERM)
+        if status:
+            print(f"stratad ended with {status}:\n{self.text()}", file=sys.stderr)
+        return status
 
     # ---- asking -----------------------------------------------------------------------------
     def request(self, method, path, body=None, headers=None, timeout=30):

@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/thread.h"
@@ -122,7 +124,8 @@ static const struct http_route routes[] = {
 
 /* ---- a client ------------------------------------------------------------------------------ */
 
-static int dial_at(const struct listen_at *where)
+/* -1: it is turned away */
+static int dial_maybe(const struct listen_at *where)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -131,7 +134,17 @@ static int dial_at(const struct listen_at *where)
     assert_true(str_u64(str_c(strrchr(where->text, ':') + 1), &port));
     to.sin_port = htons((uint16_t)port);
     assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+static int dial_at(const struct listen_at *where)
+{
+    int fd = dial_maybe(where);
+
+    assert_true(fd >= 0);
     return fd;
 }
 
@@ -598,6 +611,76 @@ static void test_base_only(void **state)
     assert_null(http_stop(only, 5 * NS_PER_S));
 }
 
+/* The thread that stops a server takes its time over the library's epoll sets, so that the
+ * library's own threads come in between. */
+static _Thread_local bool dawdle;
+
+int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
+{
+    if (dawdle)
+        (void)usleep(3000);
+    return (int)syscall(SYS_epoll_ctl, set, op, fd, event);
+}
+
+static atomic_bool come_and_go;
+
+static void *visitor_main(void *arg)
+{
+    static const char ask[] = "GET /echo?a=1 HTTP/1.1\r\n" H "\r\n";
+
+    while (atomic_load(&come_and_go)) {
+        int fd = dial_maybe(arg);
+
+        if (fd < 0)
+            continue;
+        (void)!send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL);
+        (void)usleep(500);
+        (void)close(fd);
+    }
+    return NULL;
+}
+
+/* Peers come, ask and go while the server ends: what runs is finished, what comes is turned away.
+ */
+static void test_stop(void **state)
+{
+    struct listen_at where;
+    struct http_conf c;
+    struct http *busy;
+    struct err err = {};
+    pthread_t visitor[4];
+    int kept, slow;
+
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        assert_ok(listen_open("127.0.0.1:0", true, &where, &err), &err);
+        c = conf_with(&where);
+        assert_ok(http_start(&c, &busy, &err), &err);
+        kept = dial_at(&where);
+        slow = dial_at(&where);
+        say(kept, "GET /echo?a=1 HTTP/1.1\r\n" H "\r\n");
+        expect(hear(kept, 3000), "a=1");
+        atomic_store(&started, 0);
+        atomic_store(&hold, true);
+        say(slow, "GET /slow HTTP/1.1\r\n" H "\r\n");
+        while (!atomic_load(&started))
+            (void)usleep(1000);
+        atomic_store(&come_and_go, true);
+        for (size_t i = 0; i < 4; i++)
+            assert_int_equal(thread_start(&visitor[i], "visitor", 0, visitor_main, &where), 0);
+        (void)usleep(20000);
+        dawdle = true;
+        assert_null(http_stop(busy, 5 * NS_PER_S));
+        dawdle = false;
+        atomic_store(&come_and_go, false);
+        for (size_t i = 0; i < 4; i++)
+            (void)pthread_join(visitor[i], NULL);
+        expect(hear(slow, 3000), "slow");
+        (void)close(slow);
+        (void)close(kept);
+    }
+}
+
 static int setup(void **state)
 {
     struct err err = {};
@@ -631,6 +714,7 @@ int main(void)
         cmocka_unit_test(test_workers),     cmocka_unit_test(test_slow_sender),
         cmocka_unit_test(test_per_address), cmocka_unit_test(test_spare),
         cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_base_only),
+        cmocka_unit_test(test_stop),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -615,6 +615,7 @@ static void test_base_only(void **state)
  * library's own threads come in between. */
 static _Thread_local bool dawdle;
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved
 int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 {
     if (dawdle)

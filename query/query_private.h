@@ -17,9 +17,11 @@
  *   gather.c                  store_scan -> sums by function node, one accumulator per trie, side
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
- *   shown.c                   the same, without what is too small to be shown
- *   thin.c                    of one trie, while it is scanned
- *   numbers.c                 the same, without names: what tables and searches are made of
+ *   layer.c                   the same by numbers of functions, without names: sums of layers
+ *   shown.c                   of those what is large enough to be shown, named
+ *   whole.c                   of those all nodes, of one question or of two sides
+ *   thin.c                    of one trie what is shown, while it is scanned
+ *   numbers.c                 names and searches of all nodes, for tables
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
  *   tree.c sandwich.c diff.c  the answers made of them
@@ -484,7 +486,7 @@ uint64_t query_func_key(const struct query_func *f);
 [[nodiscard]] int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *e);
 struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side);
 
-/* For shown.c: a group's node; the numbers of functions by their ids in an epoch, remembered in ids
+/* For layer.c: a group's node; the numbers of functions by their ids in an epoch, remembered in ids
  * or several at once; room for nodes, for n more functions; a child that is known to be new. */
 [[nodiscard]] int query_tree_group(struct query *q, struct query_tree *t, uint32_t group,
                                    uint32_t *ret, struct query_err *e);
@@ -533,6 +535,9 @@ struct query_slim {
     int64_t sum;  /* not negative; of what is shown -1 - its number in the tree */
     uint64_t low; /* observations << QUERY_NODE_BITS | nodes, itself included; 0: weighs nothing */
 };
+
+/* ---- whole.c ----------------------------------------------------------------------------------
+ */
 
 /*
  * All tries as one, without by=, by numbers of functions: what tables are made of. Parents come
@@ -644,7 +649,7 @@ struct query_shape {
 void query_shape_deinit(struct query_shape *s);
 
 /*
- * What the filters leave of a tree by numbers, for shown.c.
+ * What the filters leave of a tree by numbers, for layer.c.
  *   t     has the functions
  *   all   the tree: parent and func
  *   acc   whose entries weigh its nodes; of those that stay they name nodes of to from now on

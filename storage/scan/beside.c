@@ -108,6 +108,49 @@ static void *push(struct beside *b, struct rows *l, size_t size)
     return l->v + size * l->n++;
 }
 
+/* A record that the question takes, and where it lies. */
+struct found {
+    const struct local *l;
+    const void *record;
+    uint32_t target; /* number in the view */
+    uint32_t order;  /* of arrival */
+};
+
+/* What decides whether record i of a source's list is taken. */
+struct told_of {
+    const void *record;
+    bool there; /* in range, and of the name asked for */
+    uint32_t labels, target, tid;
+};
+typedef uint32_t count_fn(const struct local_snap *n);
+typedef struct told_of tell_fn(const struct beside *b, const struct local *l, uint32_t i);
+
+/* The records of one kind, of all sources: struct found. */
+static int collect(struct beside *b, count_fn *count, tell_fn *tell, struct rows *ret)
+{
+    for (uint32_t k = 0; k < b->v->n_source; k++) {
+        const struct opened *src = &b->o[k];
+        uint32_t n = src->local ? count(&src->n) : 0;
+
+        for (uint32_t i = 0; i < n; i++) {
+            const struct told_of x = tell(b, src->local, i);
+            struct found *at;
+            int take;
+
+            if (!x.there)
+                continue;
+            TRY_OUTCOME(take, takes(b, src->local, x.labels, x.target, x.tid));
+            if (take == 0)
+                continue;
+            at = push(b, ret, sizeof *at);
+            if (!at)
+                return no_memory(b->err);
+            *at = (struct found){src->local, x.record, src->target[x.target], ret->n};
+        }
+    }
+    return 0;
+}
+
 /* ---- metrics ------------------------------------------------------------------------------- */
 
 struct point {
@@ -320,23 +363,18 @@ int store_metrics(struct store_view *v, const struct store_ask *ask, store_metri
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-struct step_at {
-    const struct local *l;
-    const struct local_step *s;
-    uint32_t target; /* number in the view */
-};
-
 static int by_owner(const void *a, const void *b)
 {
-    const struct step_at *x = a, *y = b;
+    const struct found *x = a, *y = b;
+    const struct local_step *p = x->record, *q = y->record;
     int r;
 
     if (x->target != y->target)
         return (x->target > y->target) - (x->target < y->target);
-    r = str_cmp(local_str(x->l, x->s->name), local_str(y->l, y->s->name));
+    r = str_cmp(local_str(x->l, p->name), local_str(y->l, q->name));
     if (r == 0)
-        r = real_ns_cmp(x->s->t.t0, y->s->t.t0);
-    return r ? r : (x->s->number > y->s->number) - (x->s->number < y->s->number);
+        r = real_ns_cmp(p->t.t0, q->t.t0);
+    return r ? r : (p->number > q->number) - (p->number < q->number);
 }
 
 struct step_read {
@@ -344,9 +382,9 @@ struct step_read {
     store_step_fn *fn;
 };
 
-static int hand_step(struct step_read *m, const struct step_at *at)
+static int hand_step(struct step_read *m, const struct found *at)
 {
-    const struct local_step *s = at->s;
+    const struct local_step *s = at->record;
     const struct names_labels *l = names_labels(m->b.v->names, s->labels);
     struct str *part = arena_array(&m->b.tmp, struct str, s->n_part);
     struct store_step out = {.target = TABLE(&at->l->target, struct local_target, s->target)->key,
@@ -367,39 +405,27 @@ static int hand_step(struct step_read *m, const struct step_at *at)
     return m->fn(m->b.ctx, &out) ? 0 : -ECANCELED;
 }
 
-static int collect_steps(struct beside *b, struct rows *ret)
+static uint32_t count_steps(const struct local_snap *n)
 {
-    for (uint32_t k = 0; k < b->v->n_source; k++) {
-        const struct opened *src = &b->o[k];
+    return n->step;
+}
 
-        for (uint32_t i = 0; src->local && i < src->n.step; i++) {
-            const struct local_step *s = VEC(&src->local->step, struct local_step, i);
-            struct step_at *at;
-            int take;
+static struct told_of tell_step(const struct beside *b, const struct local *l, uint32_t i)
+{
+    const struct local_step *s = VEC(&l->step, struct local_step, i);
+    bool there = s->t.t0.v < b->ask->range.t1.v && s->t.t1.v > b->ask->range.t0.v;
 
-            if (s->t.t0.v >= b->ask->range.t1.v || s->t.t1.v <= b->ask->range.t0.v ||
-                !named(b, src->local, s->name))
-                continue;
-            TRY_OUTCOME(take, takes(b, src->local, s->labels, s->target, s->tid));
-            if (take == 0)
-                continue;
-            at = push(b, ret, sizeof *at);
-            if (!at)
-                return no_memory(b->err);
-            *at = (struct step_at){src->local, s, src->target[s->target]};
-        }
-    }
-    return 0;
+    return (struct told_of){s, there && named(b, l, s->name), s->labels, s->target, s->tid};
 }
 
 static int steps(struct beside *b)
 {
     struct step_read *m = (struct step_read *)b; /* its first member */
-    struct step_at *at;
+    struct found *at;
     struct rows l = {};
 
-    TRY(collect_steps(b, &l));
-    at = (struct step_at *)(void *)l.v;
+    TRY(collect(b, count_steps, tell_step, &l));
+    at = (struct found *)(void *)l.v;
     if (l.n > 1)
         qsort(at, l.n, sizeof *at, by_owner);
     for (uint32_t i = 0; i < l.n; i++) {
@@ -419,16 +445,11 @@ int store_steps(struct store_view *v, const struct store_ask *ask, store_step_fn
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-struct event_at {
-    const struct local *l;
-    const struct local_event *e;
-    uint32_t order; /* of arrival */
-};
-
 static int by_instant(const void *a, const void *b)
 {
-    const struct event_at *x = a, *y = b;
-    int r = real_ns_cmp(x->e->t, y->e->t);
+    const struct found *x = a, *y = b;
+    const struct local_event *p = x->record, *q = y->record;
+    int r = real_ns_cmp(p->t, q->t);
 
     return r ? r : (x->order > y->order) - (x->order < y->order);
 }
@@ -438,45 +459,34 @@ struct event_read {
     store_event_fn *fn;
 };
 
-static int collect_events(struct beside *b, struct rows *ret)
+static uint32_t count_events(const struct local_snap *n)
 {
-    for (uint32_t k = 0; k < b->v->n_source; k++) {
-        const struct opened *src = &b->o[k];
+    return n->event;
+}
 
-        for (uint32_t i = 0; src->local && i < src->n.event; i++) {
-            const struct local_event *e = VEC(&src->local->event, struct local_event, i);
-            struct event_at *at;
-            int take;
+static struct told_of tell_event(const struct beside *b, const struct local *l, uint32_t i)
+{
+    const struct local_event *e = VEC(&l->event, struct local_event, i);
 
-            if (!interval_has(b->ask->range, e->t))
-                continue;
-            TRY_OUTCOME(take, takes(b, src->local, 0, e->target, 0));
-            if (take == 0)
-                continue;
-            at = push(b, ret, sizeof *at);
-            if (!at)
-                return no_memory(b->err);
-            *at = (struct event_at){src->local, e, ret->n};
-        }
-    }
-    return 0;
+    return (struct told_of){e, interval_has(b->ask->range, e->t), 0, e->target, 0};
 }
 
 static int events(struct beside *b)
 {
     struct event_read *m = (struct event_read *)b; /* its first member */
-    struct event_at *at;
+    struct found *at;
     struct rows l = {};
 
-    TRY(collect_events(b, &l));
-    at = (struct event_at *)(void *)l.v;
+    TRY(collect(b, count_events, tell_event, &l));
+    at = (struct found *)(void *)l.v;
     if (l.n > 1)
         qsort(at, l.n, sizeof *at, by_instant);
     for (uint32_t i = 0; i < l.n; i++) {
-        const struct store_event out = {.t = at[i].e->t,
-                                        .kind = local_str(at[i].l, at[i].e->kind),
-                                        .text = local_str(at[i].l, at[i].e->text),
-                                        .target = target_of(at[i].l, at[i].e->target)};
+        const struct local_event *e = at[i].record;
+        const struct store_event out = {.t = e->t,
+                                        .kind = local_str(at[i].l, e->kind),
+                                        .text = local_str(at[i].l, e->text),
+                                        .target = target_of(at[i].l, e->target)};
 
         if (!m->fn(b->ctx, &out))
             return cancelled(b->err);

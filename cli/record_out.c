@@ -20,6 +20,7 @@
 enum {
     ANSWER_MAX = 64 << 20,
     TEXT_MAX = 1 << 20,
+    RANKED_FROM = 3, /* samples */
 };
 
 static const char *const native_off[] = {"merge:kind=native", "merge:kind=kernel", NULL};
@@ -334,6 +335,33 @@ static void put_view(struct buf *query, const struct record *r, const struct cap
     put_filters(query, r);
 }
 
+/* Samples of the function with the most of its own; negative: unknown. */
+static double most_own(const json_t *root)
+{
+    const json_t *self = json_object_get(json_object_get(root, "row"), "self");
+    double total = answer_number(json_object_get(root, "total"));
+    double samples = answer_number(json_object_get(root, "samples"));
+
+    if (!json_array_size(self) || total <= 0 || samples < 0)
+        return -1;
+    return answer_number(json_array_get(self, 0)) * samples / total;
+}
+
+/* Which of the functions with a sample or two comes first is chance: that is said instead. */
+static void put_rows(struct buf *b, const struct record *r, const json_t *root)
+{
+    double own = most_own(root);
+
+    if (own >= 0 && own < RANKED_FROM - 0.5)
+        buf_printf(
+            b,
+            "functions   too little to rank them: none has more than %.0f sample%s of its own; "
+            "record longer%s\n",
+            own, own < 1.5 ? "" : "s", r->rate < 9999 ? ", or with -r 9999" : "");
+    else
+        cli_top_rows(b, root);
+}
+
 /* The ten functions with the most time of their own. */
 static int put_top(struct buf *b, const struct cli_server *s, const struct record *r,
                    const struct capture_view *v, struct err *err)
@@ -351,7 +379,7 @@ static int put_top(struct buf *b, const struct cli_server *s, const struct recor
     if (code == 0)
         code = answer_read(&out, &root, err);
     if (code == 0) {
-        cli_top_rows(b, root);
+        put_rows(b, r, root);
         put_nameless(b, root);
         if (r->no_native)
             buf_cstr(b, "left out    native and kernel frames (--no-native)\n");

@@ -111,6 +111,17 @@ class Record(unittest.TestCase):
         _, err = self.record("-q", "-r", "1", "-o", self.path("a.folded"), "--", "true")
         self.assertIn("0 samples in", err)  # never an empty success, however quiet
 
+    def test_too_little_to_rank(self):
+        _, err = self.record("-r", "49", "--no-server", "--", sys.executable, "-c", "pass")
+        if not err.startswith("0 samples"):
+            self.assertRegex(err, r"(?m)^functions   too little to rank them: none has more than [12] "
+                                  r"samples? of its own; record longer, or with -r 9999$")
+            self.assertNotIn("self  ", err)
+        _, err = self.record("--no-server", "--", sys.executable, "-c",
+                             "import time\nwhile time.process_time() < 0.5: pass")
+        self.assertRegex(err, r"(?m)^ +self +total +samples  function$")
+        self.assertNotIn("too little", err)
+
     def test_status(self):
         for command, status, text in (
                 (["missing-command"], 127, "missing-command: not found"),

@@ -71,15 +71,17 @@ export const withSeconds = (at) => at.some((s) => s % 60 !== 0);
 
 /**
  * Window of the chart for a range: a relative range is its own window; an absolute one stands in the
- * window shown before if that holds it and is not too wide, else in one three times as wide.
+ * window shown before if that holds it and is not too wide, else in one three times as wide, which ends
+ * now at the latest: there is nothing to see in the time to come.
  * @param {[number, number]} range ms @param {boolean} relative @param {[number, number]|null} before
+ * @param {number} now ms
  * @returns {[number, number]}
  */
-export function windowFor(range, relative, before) {
+export function windowFor(range, relative, before, now) {
   const [a, b] = range;
   if (relative) return [a, b];
   if (before && before[0] <= a && before[1] >= b && (b - a) * 200 >= before[1] - before[0]) return before;
-  return [a - (b - a), b + (b - a)];
+  return [a - (b - a), Math.max(b, Math.min(b + (b - a), now))];
 }
 
 const HOUR_MS = 3600e3;

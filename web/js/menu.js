@@ -4,8 +4,9 @@
 /**
  * @param {HTMLElement} within  button and panel are inside
  * @param {() => void} redraw   draw again: open has changed
+ * @param {string} [opener]     the button, where `within` holds more of them
  */
-export function createMenu(within, redraw) {
+export function createMenu(within, redraw, opener = '[aria-expanded]') {
   let open = false;
   /** @param {boolean} to */
   function set(to, focus = false) {
@@ -13,7 +14,7 @@ export function createMenu(within, redraw) {
     open = to;
     redraw();
     if (open) /** @type {HTMLElement|null} */ (within.querySelector('.menu-panel [autofocus], .menu-panel button, .menu-panel a, .menu-panel input'))?.focus();
-    else if (focus) /** @type {HTMLElement|null} */ (within.querySelector('[aria-expanded]'))?.focus();
+    else if (focus) /** @type {HTMLElement|null} */ (within.querySelector(opener))?.focus();
   }
   document.addEventListener('pointerdown', (e) => {
     if (open && !within.contains(/** @type {Node} */ (e.target))) set(false);

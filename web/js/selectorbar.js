@@ -8,10 +8,12 @@ import { icon } from './icons.js';
 import { createMenu } from './menu.js';
 import { meant, show } from './safe.js';
 import { accept as taken, placeAt, ranked } from './selectorcomplete.js';
+import { createTypeMenu } from './typemenu.js';
 import { TYPE_WORDS } from './typewords.js';
 import { OPS, SelectorError, parseSelector, trySelector, writeSelector } from './selector.js';
 
-const MOST_CHOICES = 40;
+const MOST_CHOICES = 40,
+  MOST_OFFERED = 200; // labels, of those that hold what is typed
 
 /**
  * @param {HTMLElement} el
@@ -23,7 +25,8 @@ const MOST_CHOICES = 40;
  * @param {(name: string, prefix: string) => Promise<string[]>} on.values  values of a label that exist
  */
 export function createSelectorBar(el, on) {
-  /** @type {{id:string, name:string}[]} */ let types = [];
+  /** @typedef {{id:string, name:string, unit?:string, kind?:string}} Known */
+  /** @type {Map<string, Known>} */ let byName = new Map(); // as they are written: where two share a name, their ids
   /** @type {{name:string, values:number|null, attribute:boolean}[]} */ let labels = [];
   let error = '', // the server's
     writing = false,
@@ -39,13 +42,16 @@ export function createSelectorBar(el, on) {
   let chosen = -1,
     looking = 0,
     wrongAt = 0; // where the text stops making sense
-  const adder = createMenu(el, draw);
+  const adder = createMenu(el, draw, '.chip.add');
+  const typeMenu = createTypeMenu({
+    opened: () => adder.close(false),
+    pick(type) {
+      const sel = trySelector(on.q());
+      if (sel) on.change(writeSelector({ ...sel, type }));
+    },
+  });
 
-  /** Names of types; where two share one, their ids. */
-  function typeNames() {
-    const n = types.map((t) => (types.filter((x) => x.name === t.name).length > 1 ? t.id : t.name));
-    return [...new Set(n)];
-  }
+  const typeNames = () => [...byName.keys()];
 
   function draw() {
     const q = on.q(),
@@ -61,19 +67,8 @@ export function createSelectorBar(el, on) {
     const change = (/** @type {typeof sel} */ s) => on.change(writeSelector(s));
     const names = typeNames();
     if (sel.type && !names.includes(sel.type)) names.unshift(sel.type);
-    return html`<label class="type"
-        ><span class="sr">Profile type</span>
-        <select
-          class="select"
-          title=${TYPE_WORDS[sel.type] ?? nothing}
-          aria-invalid=${wrong ? 'true' : nothing}
-          aria-describedby=${wrong ? 'selector-error' : nothing}
-          @change=${(/** @type {Event} */ e) => change({ ...sel, type: /** @type {HTMLSelectElement} */ (e.target).value })}
-        >
-          ${sel.type ? nothing : html`<option value="" selected>choose a type</option>`}
-          ${names.map((t) => html`<option value=${t} title=${TYPE_WORDS[t] ?? nothing} .selected=${t === sel.type}>${show(t)}</option>`)}
-        </select></label
-      >${sel.matchers.map(
+    typeMenu.set(sel.type, names.map((name) => ({ ...byName.get(name), name })), wrong ? 'selector-error' : '');
+    return html`${typeMenu.el}${sel.matchers.map(
         (m, i) =>
           html`<span class="chip matcher"
             ><span class="chip-name"><bdi>${show(m.name)}</bdi></span><span class="chip-op">${m.op}</span
@@ -118,10 +113,10 @@ export function createSelectorBar(el, on) {
           autocomplete="off"
           spellcheck="false"
           .value=${name}
-          @input=${(/** @type {Event} */ e) => (name = /** @type {HTMLInputElement} */ (e.target).value)}
+          @input=${(/** @type {Event} */ e) => { name = /** @type {HTMLInputElement} */ (e.target).value; if (labels.length > MOST_OFFERED) draw(); }}
           @change=${ask}
       /></label>
-      <datalist id="label-names">${labels.map((l) => html`<option value=${show(l.name)}>${about(l)}</option>`)}</datalist>
+      <datalist id="label-names">${(labels.length > MOST_OFFERED ? labels.filter((l) => show(l.name).includes(name)).slice(0, MOST_OFFERED) : labels).map((l) => html`<option value=${show(l.name)}>${about(l)}</option>`)}</datalist>
       <label>is<select class="select" @change=${(/** @type {Event} */ e) => (op = /** @type {HTMLSelectElement} */ (e.target).value)}>
           ${OPS.map((o) => html`<option .selected=${o === op}>${o}</option>`)}
         </select></label>
@@ -170,7 +165,7 @@ export function createSelectorBar(el, on) {
     chosen = -1;
     place = placeAt(typed, input?.selectionStart ?? typed.length);
     const p = place;
-    if (p.want === 'type') choices = ranked(typeNames(), p.typed).map((text) => ({ text, more: types.find((t) => t.name === text || t.id === text)?.id ?? '' }));
+    if (p.want === 'type') choices = ranked(typeNames(), p.typed).map((text) => ({ text, more: TYPE_WORDS[text] ?? byName.get(text)?.id ?? '' }));
     else if (p.want === 'label') choices = ranked(labels.map((l) => l.name), p.typed).map((text) => ({ text, more: about(labels.find((l) => l.name === text) ?? { values: null, attribute: false }) }));
     else if (p.want === 'op') choices = OPS.filter((o) => o.startsWith(p.typed)).map((text) => ({ text, more: { '=': 'is', '!=': 'is not', '=~': 'matches', '!~': 'does not match' }[text] }));
     else if (p.want === 'value' && p.op.length < 2) {
@@ -297,9 +292,11 @@ export function createSelectorBar(el, on) {
 
   return {
     draw,
-    /** @param {{id:string, name:string}[]} t @param {{name:string, values:number|null, attribute:boolean}[]} l */
+    /** @param {Known[]} t @param {{name:string, values:number|null, attribute:boolean}[]} l */
     setLists(t, l) {
-      types = t;
+      const n = new Map();
+      for (const { name } of t) n.set(name, (n.get(name) ?? 0) + 1);
+      byName = new Map(t.map((x) => [n.get(x.name) > 1 ? x.id : x.name, x]));
       labels = l;
       draw();
     },

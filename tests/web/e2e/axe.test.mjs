@@ -38,6 +38,8 @@ test('axe finds nothing, in every state and both themes', async () => {
     binaries: ['?color=binary&invert=1', null],
     self: ['?color=self&view=both', null],
     pins: ['?view=table&any=cuda&any=gelu&key=line', (page) => page.waitForFunction(() => document.querySelector('.pin-union'))],
+    types: ['', (page) => page.locator('.type .button').click()],
+    captures: ['', (page) => page.waitForFunction(() => document.querySelector('.captures')), 'captures'],
     completion: ['', async (page) => { await page.getByLabel('Edit the selector as text').click(); await page.keyboard.type('{'); await page.keyboard.press('ArrowDown'); await page.waitForFunction(() => document.querySelector('[role=option]')); }],
     'compare selectors': [`?view=compare&norm=step&a_q=offcpu%7Bx%3D%22y%22%7D&${B}`, null],
     gone: ['', null, 'gone'],
@@ -53,6 +55,10 @@ test('axe finds nothing, in every state and both themes', async () => {
   for (const [name, [query, act, reply, size]] of Object.entries(states)) {
     server.reset();
     if (reply === 'gone') server.state.gone = true;
+    else if (reply === 'captures') {
+      server.state.say.set('/labels', () => ({ ...answers.labels(), labels: [{ name: 'capture', values: 2, attribute: false }] }));
+      server.state.say.set('/labels/capture/values', () => ({ values: ['web-1', 'web-2'], truncated: false, next: null }));
+    }
     else if (reply) server.state.say.set('/flamegraph', reply);
     await explore(query, async (page) => {
       await act?.(page);

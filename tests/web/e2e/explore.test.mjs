@@ -86,12 +86,12 @@ test('a cold start: one picture, few questions, quality said', async () => {
   });
 });
 
-test('idle: nothing is drawn and nothing is asked', async () => {
+test('idle for 5 s: nothing is drawn and nothing is asked', async () => {
   await explore('', async (page) => {
     await settled(page);
     const before = await page.evaluate(() => window.strataCounters.draws);
     const n = server.state.log.length;
-    await page.waitForTimeout(1000);
+    await page.waitForTimeout(5000);
     assert.equal(await page.evaluate(() => window.strataCounters.draws), before);
     assert.equal(server.state.log.length, n);
   });
@@ -466,7 +466,8 @@ test('selector: type, chips, a label added, text with the error at the place, th
     await page.locator('.chip-x').first().click();
     await settled(page);
     assert.equal((await params(page)).q, 'cpu{host!="gpu-\\"11\\""}');
-    await page.locator('.type select').selectOption('offcpu');
+    await page.locator('.type .button').click();
+    await page.locator('.type .pick', { hasText: 'offcpu' }).click();
     await settled(page);
     assert.match((await params(page)).q, /^offcpu\{/);
     await page.getByLabel('Edit the selector as text').click();
@@ -520,8 +521,14 @@ test('a type says what it measures where it is chosen, and why a program may hav
   for (const [type, words, none] of [['offcpu', /exact.*gil_wait lies inside/, /offcpu\.enabled = auto observes only Python programs with several threads/], ['cpu', /an estimate/, null]])
     await explore(`?q=${type}%7Bservice%3D%22demo%22%7D`, async (page) => {
       await settled(page);
-      assert.match(await page.locator('.type select').getAttribute('title'), words);
-      assert.match(await page.locator(`.type option[value=${type}]`).getAttribute('title'), words);
+      /* by keyboard: each is read where it is chosen, without pointing at it */
+      await page.locator('.type .button').focus();
+      await page.keyboard.press('Enter');
+      assert.match(await text(page, '.type .pick[aria-pressed=true]'), new RegExp(`^${type} nanoseconds, sum .*${words.source}`));
+      await page.keyboard.press('ArrowDown');
+      assert.match(await page.evaluate(() => document.activeElement.textContent), /^offcpu.*Every interval is measured/s);
+      await page.keyboard.press('Escape');
+      assert.equal(await page.evaluate(() => document.activeElement === document.querySelector('.type .button') && !document.querySelector('.types')), true);
       if (none) assert.match(await text(page, '.state'), none);
       else assert.doesNotMatch(await text(page, '.state'), /offcpu\.enabled/);
     });

@@ -397,6 +397,22 @@ test('quality, steps, groups and shares of the real server', async () => {
   });
 });
 
+test('a capture beside an agent is not mixed in silently: said, and either alone has its own total', async () => {
+  python(FEED.replace('{"host": "h1"}', '{"host": "h1", "source": "record", "capture": "web-1"}').replaceAll('"demo"', '"both"'));
+  python(FEED.replaceAll('"demo"', '"both"'));
+  await explore(`?q=${encodeURIComponent('cpu{service="both"}')}`, async (page) => {
+    assert.match(await text(page, '#crumbs'), /^all 16\.0 core-s/);
+    await page.waitForFunction(() => document.querySelector('.captures'));
+    assert.match(await text(page, '.captures'), /^1 capture of strata record is added to what agents saw/);
+    await page.locator('.captures button', { hasText: 'Without captures' }).click();
+    await page.waitForFunction(() => /8\.00/.test(document.querySelector('#crumbs').textContent));
+    await page.goBack();
+    await page.waitForFunction(() => document.querySelector('.captures'));
+    await page.locator('.captures button', { hasText: 'Only web-1' }).click();
+    await page.waitForFunction(() => /8\.00/.test(document.querySelector('#crumbs').textContent));
+  });
+});
+
 test('a restart of the server is lived through: live says so, the picture stays, new data come', async () => {
   const q = `?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-30m`;
   await explore(q, async (page) => {

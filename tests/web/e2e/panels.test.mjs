@@ -386,6 +386,42 @@ test('states: the server is gone and comes back, slow, few samples, part of the 
   });
 });
 
+test('captures of strata record that are added to the rest are said, and either is one press away', async () => {
+  const NAMES = ['web-1', '<img src=x onerror="window.__pwn=1">'];
+  let agents = true;
+  server.state.say.set('/labels', () => ({ ...answers.labels(), labels: [{ name: 'capture', values: 2, attribute: false }, ...answers.labels().labels] }));
+  server.state.say.set('/labels/capture/values', () => ({ values: NAMES, truncated: false, next: null }));
+  server.state.say.set('/types', (p) => (/capture=""/.test(p.get('q') ?? '') && !agents ? { ...answers.types(), types: [] } : null));
+  const said = (page) => page.waitForFunction(() => document.querySelector('.captures'));
+  await explore('?q=cpu%7Bservice%3D%22rl-42%22%7D', async (page) => {
+    await said(page);
+    assert.match(await text(page, '.captures'), /^2 captures of strata record are added to what agents saw: .*counts twice\. Without captures Only web-1 Only <img src/);
+    await page.locator('.captures button', { hasText: 'Only <img' }).click();
+    await page.waitForFunction(() => !document.querySelector('.captures'));
+    assert.equal((await params(page)).q, `cpu{service="rl-42", capture="${NAMES[1].replaceAll('"', '\\"')}"}`);
+    await page.goBack();
+    await said(page);
+    await page.locator('.captures button', { hasText: 'Without captures' }).click();
+    await page.waitForFunction(() => !document.querySelector('.captures'));
+    assert.equal(asked('/flamegraph').at(-1).params.get('q'), 'cpu{service="rl-42", capture=""}');
+    assert.equal(await page.evaluate(() => window.__pwn), undefined);
+  });
+  /* nothing but captures: two are still two, one is what was asked for */
+  agents = false;
+  await explore('', async (page) => {
+    await said(page);
+    assert.match(await text(page, '.captures'), /^2 captures of strata record are added up/);
+    await page.locator('.captures button', { hasText: 'By capture' }).click();
+    await settled(page);
+    assert.equal(asked('/flamegraph').at(-1).params.get('by'), 'capture');
+  });
+  NAMES.pop();
+  await explore('', async (page) => {
+    await settled(page);
+    assert.equal(await page.locator('.captures').count(), 0);
+  });
+});
+
 test('colours: by binary with a legend that lights, by self; forced colours keep them apart; paper is light', async () => {
   const hues = (page) => page.evaluate(() => {
     const c = document.querySelector('.graph-base'),

@@ -40,6 +40,19 @@ async function complete(page) {
   await page.waitForTimeout(200);
   await page.keyboard.press('ArrowDown');
 }
+/** Two captures lie beside what agents saw. */
+function captured() {
+  const list = answers.labels();
+  server.state.say.set('/labels', () => ({ ...list, labels: [{ name: 'capture', values: 2, attribute: false }, ...list.labels] }));
+  server.state.say.set('/labels/capture/values', () => ({ values: ['train-20261129T133012', 'train-20261129T134501'], truncated: false, next: null }));
+  return null;
+}
+async function types(page) {
+  server.state.say.set('/types', () => ({ ...answers.types(), types: ['cpu', 'offcpu', 'runq', 'gil_held', 'gil_wait', 'contentions'].map((name) => ({ ...answers.TYPE, id: `${name}:nanoseconds:sum`, name, ...(name === 'contentions' && { unit: 'count' }) })) }));
+  await page.reload();
+  await page.waitForTimeout(900);
+  await page.locator('.type .button').click();
+}
 async function slow(page) {
   server.state.delay = 20_000;
   await page.keyboard.press('r');
@@ -123,6 +136,11 @@ const MORE = {
   'absent-light': ['light', '', null, () => answers.empty('type_absent')],
   'nosteps-dark': ['dark', `${Q}&step=x`, null, () => answers.empty('no_steps')],
   'wide-dark': ['dark', Q, null, null, [1920, 1080]],
+  'types-light': ['light', Q, types],
+  'types-dark': ['dark', Q, types],
+  'types-narrow': ['light', Q, types, null, [390, 844]],
+  'captures-light': ['light', Q, null, captured],
+  'captures-narrow': ['dark', Q, null, captured, [390, 844]],
 };
 
 const server = await serve(),
@@ -133,6 +151,7 @@ const error = () => server.error(422, { code: 'query_too_expensive', setting: 'q
 async function shoot([scheme, query, act, reply, [width, height] = [1440, 900]], options = {}) {
   server.reset();
   if (reply === gone) server.state.gone = true;
+  else if (reply === captured) captured();
   else if (reply) server.state.say.set('/flamegraph', reply);
   const p = await open(browser, { scheme, width, height, expect: [/status of/, /ERR_/] });
   await p.page.goto(`${server.url}${query.startsWith('/') ? '' : '/explore'}${query}`);
@@ -151,14 +170,14 @@ const STATES = {
   'graph and table': [`${Q}&view=both`], 'table, shares of patterns': [`${Q}&view=table&any=cuda&any=bin%3D%2Flibtorch%2F&any=gelu`], 'lines': [`${Q}&view=table&key=line`], 'by thread': [`${Q}&by=thread&view=both`],
   'sandwich': [`${Q}&view=sandwich&fn=forward`], 'compare': [`${Q}&view=compare${RANGE}`], 'compare selectors, per step': [`${Q}&view=compare&norm=step&a_q=cpu%7Bservice%21%3D%22rl-42%22%7D${RANGE}`], 'coverage and loss': [`${Q}&more=quality`],
   'steps and events': [`${Q}&more=steps&lane=rank&step=train:430-430`], 'step time, A and B': [`${Q}&view=compare&norm=step&more=steptime&skip=0&from=2026-11-29T13:30:00Z&to=2026-11-29T14:00:00Z&a_from=2026-11-29T13:00:00Z&a_to=2026-11-29T13:30:00Z`], 'chart as table': [`${Q}&more=series`], 'colours by binary': [`${Q}&color=binary`], 'colours by self, inverted': [`${Q}&color=self&invert=1`],
-  'completion': [Q, complete], 'selector error': ['?q=cpu%7Bhost%3Dgpu%7D'], 'range': [Q + RANGE, click('#range-button')], 'menu of a frame': [Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
+  'types': [Q, types], 'captures': [Q, null, captured], 'completion': [Q, complete], 'selector error': ['?q=cpu%7Bhost%3Dgpu%7D'], 'range': [Q + RANGE, click('#range-button')], 'menu of a frame': [Q, async (page) => page.mouse.click(...(await at(page, 'train_step')), { button: 'right' })],
   'export': [Q, click('#options .menu-anchor .button')], 'help': [Q, (page) => page.keyboard.press('?')], 'slow': [Q, slow], 'few samples': [Q, null, few],
   'never ingested': ['', null, () => answers.empty('never_ingested')], 'no agent then': ['', null, () => answers.empty('no_agent_in_range')], 'no match': [Q.replace('1%5B', '0%5B'), null, noMatch], 'type absent': ['', null, () => answers.empty('type_absent')],
   'filtered out': [`${Q}&f=keep%3Anothing`], 'expired': ['', null, () => answers.empty('expired')], 'future': ['', null, () => answers.empty('future')], 'covered and zero': ['', null, () => answers.empty('zero')],
   'quality': [`/quality${HOUR}`],
   'no such step': [`${Q}&step=x`, null, () => answers.empty('no_steps')], 'server gone': [Q, null, gone], 'too expensive': [Q, null, error], 'part of the shards': [Q, null, (p) => { const a = answers.flamegraph(server.treeOf('3k'), p); return { ...a, quality: { ...a.quality, shards: { asked: 9, read: 7, unreadable: 2 }, warnings: ['unreadable: two shards of gpu-12'] } }; }],
 };
-const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'step time, A and B', 'quality', 'completion', 'never ingested', 'too expensive', 'help'];
+const NARROW = ['flame graph', 'search', 'filters', 'table, shares of patterns', 'sandwich', 'compare', 'coverage and loss', 'steps and events', 'step time, A and B', 'quality', 'types', 'captures', 'completion', 'never ingested', 'too expensive', 'help'];
 const WIDE = ['flame graph', 'graph and table', 'coverage and loss', 'step time, A and B', 'quality'];
 
 /** Pictures beside each other, each with its name, made small. @param {[string, Buffer][]} list */

@@ -40,11 +40,13 @@ test('runs and round numbers', () => {
 });
 
 test('the window of the chart', () => {
-  assert.deepEqual(windowFor([0, 100], true, [0, 900]), [0, 100]);
-  assert.deepEqual(windowFor([20, 40], false, [0, 100]), [0, 100]);
-  assert.deepEqual(windowFor([200, 300], false, [0, 100]), [100, 400]);
-  assert.deepEqual(windowFor([0, 1], false, [0, 1000]), [-1, 2]);
-  assert.deepEqual(windowFor([100, 200], false, null), [0, 300]);
+  assert.deepEqual(windowFor([0, 100], true, [0, 900], 9999), [0, 100]);
+  assert.deepEqual(windowFor([20, 40], false, [0, 100], 9999), [0, 100]);
+  assert.deepEqual(windowFor([200, 300], false, [0, 100], 9999), [100, 400]);
+  assert.deepEqual(windowFor([0, 1], false, [0, 1000], 9999), [-1, 2]);
+  assert.deepEqual(windowFor([100, 200], false, null, 9999), [0, 300]);
+  assert.deepEqual(windowFor([100, 200], false, null, 230), [0, 230], 'not into the time to come');
+  assert.deepEqual(windowFor([100, 200], false, null, 150), [0, 200], 'what was asked for is shown');
 });
 
 test('a chart of days is asked in whole hours, from a whole hour on', () => {

@@ -74,7 +74,7 @@ export function createTime(on) {
     const both = s.view === 'compare' ? rangesMs().flat() : [];
     const r = both.length ? /** @type {[number, number]} */ ([Math.min(...both), Math.max(...both)]) : rangeMs();
     const before = wide && chart.window[1] > 1 ? chart.window : null;
-    const win = windowFor(r, !both.length && (isRelative(s.from) || isRelative(s.to)), before);
+    const win = windowFor(r, !both.length && (isRelative(s.from) || isRelative(s.to)), before, Date.now());
     const relative = win[0] === r[0] && win[1] === r[1];
     if (relative) wide = { from: s.from, to: s.to };
     else if (!wide || before !== win) wide = { from: toSpec(win[0]), to: toSpec(win[1]) };

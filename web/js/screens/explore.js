@@ -371,11 +371,20 @@ export function start() {
         selectorBar.setLists(types, labels);
         toolbar.draw();
         quality();
+        captures();
       });
     } catch (e) {
       /* pickers without suggestions still pick; the graph's own error says what is wrong */
       if (/** @type {Error} */ (e).name !== 'AbortError') lists.for = '';
     }
+  }
+  /** Captures that the selection does not speak of are added to all else: said, never silent. */
+  async function captures() {
+    const s = store.get(),
+      sel = trySelector(s.q);
+    const spoken = !sel || sel.matchers.some((m) => m.name === 'capture' || m.name === 'source');
+    if (spoken || !lists.labels.some((l) => l.name === 'capture' && !l.attribute)) render(nothing, $('captures'));
+    else (await import('../later/captures.js')).tellCaptures($('captures'), sel, { from: s.from, to: s.to }, (patch) => void store.set(patch, true));
   }
   /** @param {Error} e */
   function failed(e) {

@@ -253,17 +253,39 @@ static uint32_t pseudo_frame(struct making *k, const char *what, uint8_t stop)
     return frame_new(k, FRAME_OTHER, buf_view(&k->name), 0, 0);
 }
 
-/* Where the scheduler's frames begin: the leaves of time off the CPU are the tracepoint's. */
-static uint32_t first_of_scheduler(struct making *k, const uint64_t *words, uint32_t nk)
+/* "": it has none. */
+static struct str kernel_name(struct making *k, uint64_t addr)
 {
-    for (uint32_t i = 0; i < nk && i < TRACEPOINT_FRAMES; i++) {
-        struct ksym_hit hit = {};
+    struct ksym_hit hit = {};
 
-        if (ksym_find(names_kernel(k->m->names), words[i], &hit) &&
-            str_eq(hit.name, STR("__schedule")))
-            return i;
-    }
-    return 0;
+    return ksym_find(names_kernel(k->m->names), addr, &hit) ? hit.name : STR("");
+}
+
+/* schedule(), schedule_timeout(), __schedule(), io_schedule(), preempt_schedule_irq(). */
+static bool is_scheduler(struct str name)
+{
+    return str_starts(name, STR("schedule")) || str_starts(name, STR("__schedule")) ||
+           str_starts(name, STR("io_schedule")) || str_starts(name, STR("preempt_schedule"));
+}
+
+/*
+ * Which kernel frame waited. Above it, on the leaf's side, lie the tracepoint's own frames and the
+ * scheduler's, which every wait has: with them as the leaf all waits would be one function. A
+ * stack that has no __schedule near its leaf stays whole.
+ */
+static uint32_t first_that_waits(struct making *k, const uint64_t *words, uint32_t nk)
+{
+    struct str name = {};
+    uint32_t i = 0;
+
+    while (i < nk && i < TRACEPOINT_FRAMES &&
+           !str_eq(name = kernel_name(k, words[i]), STR("__schedule")))
+        i++;
+    if (!str_eq(name, STR("__schedule")))
+        return 0;
+    while (i < nk && is_scheduler(kernel_name(k, words[i])))
+        i++;
+    return i;
 }
 
 /* Root first: what is missing, user part, kernel part. */
@@ -288,7 +310,7 @@ uint32_t making_stack(struct making *k, const struct stackagg_window *w,
     }
     if (words)
         lines_count(k->m->lines, serial, words + r->nk, r->nu, r->count);
-    uint32_t from = r->off ? first_of_scheduler(k, words, r->nk) : 0;
+    uint32_t from = r->off ? first_that_waits(k, words, r->nk) : 0;
 
     for (uint32_t i = r->nk; i-- > from;)
         node = making_node(k, node, kernel_frame(k, words[i]));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is made is read back by the decoder, as the server would: sums, stacks, loss, targets. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -105,21 +106,26 @@ static struct str label(uint32_t i, struct str name)
     return (struct str){NULL, 0};
 }
 
-static int set_up(void **state)
+static int set_up_with(const char *proc)
 {
-    static const struct batchmake_conf c = {
+    const struct batchmake_conf c = {
         .agent = {9},
         .boot = {8},
         .hostname = STR("box"),
         .labels = STR("site=lab"),
         .version = STR("1.2"),
-        .names = {.cache = 1 << 20, .debug_dirs = "", .proc = "/nowhere", .sys = "/nowhere"}};
+        .names = {.cache = 1 << 20, .debug_dirs = "", .proc = proc, .sys = "/nowhere"}};
 
-    (void)state;
     m = batchmake_new(&c);
     fold = stackagg_new();
     buf_init(&bytes, (size_t)64 << 20);
     return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return set_up_with("/nowhere");
 }
 
 static int tear_down(void **state)
@@ -550,6 +556,63 @@ static void off_cpu_of_some(void **state)
     stackagg_window_free(w[0]);
 }
 
+static uint32_t node_of_wait(const uint64_t *words, uint16_t nk, uint16_t nu)
+{
+    struct sa_ev *e = calloc(1, sizeof *e + ((size_t)nk + nu) * sizeof *words);
+    struct stackagg_off o = {
+        .ev = e, .t = {T0 + 5}, .stop = SA_S_END, .n = 1, .blocked = 100, .holder = STR("")};
+    struct stackagg_window *w[1];
+
+    assert_non_null(e);
+    *e = (struct sa_ev){.kind = 2, .tgid = app.tgid, .tid = 7, .nk = nk, .nu = nu, .comm = "w"};
+    memcpy(e->w, words, ((size_t)nk + nu) * sizeof *words);
+    stackagg_add_off(fold, &o, &app, host);
+    free(e);
+    w[0] = window(0, 1);
+    w[0]->off = (struct stackagg_off_account){.on = true, .types = UINT32_MAX};
+    make(&(struct batchmake_job){.window = w, .n_window = 1}, 1);
+    stackagg_window_free(w[0]);
+    return stream_of(PTYPE_OFFCPU, 0)->rows.node[0];
+}
+
+/* The leaf of a wait is what waited: neither the tracepoint's frames nor the scheduler's. */
+static void off_cpu_leaf(void **state)
+{
+    static const char symbols[] = "ffffffff81000000 T _text\n"
+                                  "ffffffff81001000 t bpf_trace_run4\n"
+                                  "ffffffff81002000 t __schedule\n"
+                                  "ffffffff81003000 T schedule\n"
+                                  "ffffffff81004000 T schedule_timeout\n"
+                                  "ffffffff81005000 t do_nanosleep\n"
+                                  "ffffffff81006000 t vfs_read\n";
+    const uint64_t k = 0xffffffff81000000, user = SA_W_RAW | 0x1000;
+    const uint64_t sleeps[] = {k + 0x1008, k + 0x2008, k + 0x3008, k + 0x4008,
+                               k + 0x5008, k + 0x6008, user};
+    const uint64_t bare[] = {k + 0x1008, k + 0x2008, k + 0x3008, user};
+    const uint64_t other[] = {k + 0x3008, k + 0x6008, user};
+    char root[] = "/tmp/strata_batchmake_XXXXXX", path[64];
+    uint32_t node;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    (void)snprintf(path, sizeof path, "%s/kallsyms", root);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(symbols, f) >= 0);
+    (void)fclose(f);
+    (void)set_up_with(root);
+    node = node_of_wait(sleeps, 6, 1);
+    assert_str(frame_name(node), STR("do_nanosleep"));
+    assert_str(frame_name(decoded.node[node].parent), STR("vfs_read"));
+    node = node_of_wait(bare, 3, 1); /* nothing is left: who called the kernel */
+    assert_int_not_equal(decoded.frame[decoded.node[node].frame].kind, FRAME_KERNEL);
+    node = node_of_wait(other, 2, 1); /* no __schedule: unknown ground, all of it is shown */
+    assert_str(frame_name(node), STR("schedule"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(root), 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -562,7 +625,8 @@ int main(void)
                                        T(identity_and_period),
                                        T(user_source),
                                        T(off_cpu),
-                                       T(off_cpu_of_some)};
+                                       T(off_cpu_of_some),
+                                       cmocka_unit_test_teardown(off_cpu_leaf, tear_down)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

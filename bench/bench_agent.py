@@ -181,8 +181,10 @@ def map_memory(o):
 
 def gates(o):
     """One line each; what a smoke run measures is judged by nobody."""
-    found = [("python_cost_99hz", python_agent.cost(o, emit), 0.2),
-             ("torch_memory_mib", python_agent.torch_memory(o, emit), 120.0)]
+    found = []
+    if o.only != "beside":
+        found += [("python_cost_99hz", python_agent.cost(o, emit), 0.2),
+                  ("torch_memory_mib", python_agent.torch_memory(o, emit), 120.0)]
     if o.only != "python":
         found += [("agent_cost_99hz", beside_agent.beside(o, emit), 0.2),
                   ("first_picture", beside_agent.first_picture(o, emit), 3.0)]
@@ -211,10 +213,10 @@ def main():
         return SKIP
     o.cpus = sorted(os.sched_getaffinity(0))
     o.turns, o.slices, o.settle, o.first, o.seconds = 100, 60, 4, 10, 20
-    o.beside, o.pictures = 3, 5
+    o.beside, o.batch, o.perf_seconds, o.pictures = 3, 10, 6, 5
     if o.smoke:
         o.rounds, o.turns, o.slices, o.settle, o.first, o.seconds = 1, 20, 2, 1, 0, 2
-        o.beside, o.pictures = 1, 1
+        o.beside, o.batch, o.perf_seconds, o.pictures = 1, 2, 2, 1
     if not o.only:
         slow_down(o)
         for hz in (99, 999):

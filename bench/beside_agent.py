@@ -6,7 +6,8 @@ What counts as cost. Of the agent: the CPU time of all its processes and that of
 kernel, which it says itself. Of perf: the CPU time of its process; what its ticks cost inside the
 kernel cannot be had from outside, nor is the time in it that `perf report` takes later to unwind and
 to find names, which the agent has done. So perf is shown at its best. All three watch the same loops,
-18 calls deep without frame pointers, in turn, round by round.
+18 calls deep without frame pointers, one after the other: the agent, which lives on, for rounds of a
+batch's interval, then perf in both its ways in turn.
 """
 import json
 import os
@@ -131,7 +132,7 @@ def beside(o, emit):
         for _ in range(o.beside):
             mine, bpf = agent.used()
             wall = time.monotonic()
-            time.sleep(o.seconds)
+            time.sleep(o.batch)
             mine2, bpf2 = agent.used()
             each = 100 / (time.monotonic() - wall) / len(o.cpus)
             cost.append((mine2 - mine + bpf2 - bpf) * each)
@@ -140,7 +141,7 @@ def beside(o, emit):
         agent.stop()
         for _ in range(o.beside if shutil.which("perf") else 0):
             for name, options in PERF.items():
-                used, written, wall = perf_round(options, o.seconds)
+                used, written, wall = perf_round(options, o.perf_seconds)
                 perf[name].append(100 * used / wall / len(o.cpus))
                 size[name].append(written / wall / 2 ** 20)
     finally:

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "query/query_private.h"
 
 /*
@@ -224,6 +225,42 @@ static struct str host_of(const struct query_cover *c)
             return c->labels.v[i].value;
     }
     return (struct str){NULL, 0};
+}
+
+/*
+ * How far a sender's clock is off, the worst of them. Receipt less sending is that and the time on
+ * the way: packing, a busy machine, the network, which only ever add. So of one sender the least is
+ * nearest, and a batch that came late does not accuse a clock. 0 to the ns: the sender did not say
+ * when it sent, which tells nothing.
+ */
+int query_clock_skew(struct query *q, const struct query_evidence *ev, struct query_quality *ret,
+                     struct query_err *e)
+{
+    struct map least; /* hash of the host's name -> ns, as its bits */
+    uint32_t pos = 0;
+    uint64_t key, v;
+    bool full = false;
+
+    map_init(&least, 0);
+    for (uint32_t i = 0; i < ev->n && !full; i++) {
+        const struct query_cover *c = &ev->cover[i];
+        uint64_t *slot;
+
+        if (!c->skew_ns)
+            continue;
+        enum map_result r = map_at(&least, hash_str(host_of(c)), &slot);
+
+        full = r == MAP_FULL;
+        if (r == MAP_ADDED || (r == MAP_FOUND && c->skew_ns < (int64_t)*slot))
+            *slot = (uint64_t)c->skew_ns;
+    }
+    while (map_next(&least, &pos, &key, &v)) {
+        if (!ret->skew_known || llabs((int64_t)v) > llabs(ret->skew_ns))
+            ret->skew_ns = (int64_t)v;
+        ret->skew_known = true;
+    }
+    map_deinit(&least);
+    return full ? query_no_memory(q, e) : 0;
 }
 
 static uint64_t process_of(const struct query_cover *c)

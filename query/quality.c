@@ -615,10 +615,8 @@ static int quality(struct query *q, const struct query_evidence *ev,
             add_count(&ret->received, c->received);
             ret->basis |= 1u << c->basis;
         }
-        if (!ret->skew_known || llabs(c->skew_ns) > llabs(ret->skew_ns))
-            ret->skew_ns = c->skew_ns;
-        ret->skew_known = true;
     }
+    TRY(query_clock_skew(q, ev, ret, e));
     ret->no_stack = stacks ? stacks->no_stack : QUERY_UNKNOWN;
     ret->truncated = stacks ? stacks->truncated : QUERY_UNKNOWN;
     ret->unsymbolised = stacks ? stacks->unsymbolised : QUERY_UNKNOWN;

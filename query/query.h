@@ -200,7 +200,7 @@ struct query_quality {
     uint32_t basis;   /* a bit per enum basis that occurs */
     uint32_t n_period;
     const int64_t *period; /* distinct, rising */
-    int64_t skew_ns;       /* the largest by size */
+    int64_t skew_ns;       /* of the sender whose clock is furthest off */
     bool skew_known;
     uint64_t overflow_series;
     uint32_t parts_asked, parts_read, parts_unreadable;

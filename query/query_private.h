@@ -786,6 +786,9 @@ struct query_evidence {
 [[nodiscard]] int query_spans(struct query *q, const struct query_evidence *ev,
                               bool (*want)(const void *ctx, const struct query_cover *c),
                               const void *ctx, struct query_spans *ret, struct query_err *e);
+/* ret->skew_ns, skew_known. */
+[[nodiscard]] int query_clock_skew(struct query *q, const struct query_evidence *ev,
+                                   struct query_quality *ret, struct query_err *e);
 /* One scope's records, by time: how long it was asked, and the union of what it covered; added. */
 void query_source_time(struct query_cover *const *c, uint32_t n, struct interval range,
                        unit_i128 *asked, unit_i128 *covered);

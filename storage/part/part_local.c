@@ -141,6 +141,14 @@ static uint64_t add_known(uint64_t a, uint64_t b)
     return a == BATCH_UNKNOWN || b == BATCH_UNKNOWN ? BATCH_UNKNOWN : a + b;
 }
 
+/* The time on the way only adds to the difference of two clocks; 0: not known. */
+static int64_t nearest_skew(int64_t a, int64_t b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    return a < b ? a : b;
+}
+
 /* Two stretches that say the same and touch are one, where nothing was lost (storage.md 5.3). */
 static bool can_merge(const struct local_cover *a, const struct local_cover *b)
 {
@@ -167,8 +175,7 @@ static uint32_t merge(struct local_cover *v, uint32_t n)
         to->received = add_known(to->received, v[i].received);
         to->jitter += v[i].jitter;
         to->ended = v[i].ended;
-        if (llabs(v[i].skew_ns) > llabs(to->skew_ns))
-            to->skew_ns = v[i].skew_ns;
+        to->skew_ns = nearest_skew(to->skew_ns, v[i].skew_ns);
     }
     return kept;
 }

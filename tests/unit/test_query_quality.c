@@ -226,6 +226,42 @@ static void scaled(void **state)
     s = end(s);
 }
 
+static void skew_cover(struct store *s, const char *labels, int64_t second, int64_t skew_ns)
+{
+    fake_store_cover(s, &(struct fake_cover){.type = PTYPE_CPU,
+                                             .labels = labels,
+                                             .t0 = second * S,
+                                             .t1 = (second + 1) * S,
+                                             .skew_ns = skew_ns});
+}
+
+/* A batch that came late is no clock that is off; of several senders the worst counts. */
+static void skew(void **state)
+{
+    struct store *s = fake_store_new();
+    struct query_sums r;
+
+    (void)state;
+    test_row(s, "n:f#x", 100);
+    skew_cover(s, "host=x", 0, 0); /* not said */
+    r = sums(s, "cpu", 0, 20 * S);
+    assert_false(r.quality.skew_known);
+    skew_cover(s, "host=x", 1, 4 * S);
+    skew_cover(s, "host=x", 2, 1000);
+    skew_cover(s, "host=x", 3, 7 * S);
+    r = sums(s, "cpu", 0, 20 * S);
+    assert_true(r.quality.skew_known);
+    assert_int_equal(r.quality.skew_ns, 1000);
+    assert_false(warned(&r, "clock_skew"));
+    skew_cover(s, "host=y", 1, 4 * S);
+    skew_cover(s, "host=y", 2, 3 * S);
+    skew_cover(s, "host=z", 1, -2 * S);
+    r = sums(s, "cpu", 0, 20 * S);
+    assert_int_equal(r.quality.skew_ns, 3 * S);
+    assert_true(warned(&r, "clock_skew"));
+    s = end(s);
+}
+
 static void damage(void **state)
 {
     struct store *s = fake_store_new();
@@ -276,9 +312,9 @@ static void why_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps),   cmocka_unit_test(many_gaps),   cmocka_unit_test(ended),
-        cmocka_unit_test(states), cmocka_unit_test(rates),       cmocka_unit_test(scaled),
-        cmocka_unit_test(damage), cmocka_unit_test(why_nothing),
+        cmocka_unit_test(gaps),   cmocka_unit_test(many_gaps), cmocka_unit_test(ended),
+        cmocka_unit_test(states), cmocka_unit_test(rates),     cmocka_unit_test(scaled),
+        cmocka_unit_test(skew),   cmocka_unit_test(damage),    cmocka_unit_test(why_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,12 @@ static void look_at_clocks(struct record *r)
     }
 }
 
+static int64_t usage_ns(const struct rusage *u)
+{
+    return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * NS_PER_S +
+           (u->ru_utime.tv_usec + u->ru_stime.tv_usec) * NS_PER_US;
+}
+
 static int64_t measured(const struct record *r)
 {
     int64_t sum = 0;
@@ -124,8 +130,7 @@ static int64_t measured(const struct record *r)
     if (r->o.cmd && !r->o.children)
         return r->child.clock_ns;
     if (r->o.cmd)
-        return (r->child.usage.ru_utime.tv_sec + r->child.usage.ru_stime.tv_sec) * NS_PER_S +
-               (r->child.usage.ru_utime.tv_usec + r->child.usage.ru_stime.tv_usec) * NS_PER_US;
+        return usage_ns(&r->child.usage);
     if (r->track_full)
         return -1;
     for (uint32_t i = 0; i < r->n_track; i++)
@@ -205,6 +210,13 @@ static bool on_turn(void *ctx)
     if (r->aborted || (r->until && now >= r->until))
         return false;
     return r->o.cmd ? !record_child_ended(&r->child, false) : pids_alive(r);
+}
+
+static int64_t command_used(void *ctx)
+{
+    const struct record *r = ctx;
+
+    return r->o.cmd && r->o.children && r->child.ended ? usage_ns(&r->child.usage) : -1;
 }
 
 /* ---- start --------------------------------------------------------------------------------- */
@@ -390,6 +402,7 @@ static int start_user(struct record *r, struct err *err)
                                .pid = r->o.pid,
                                .n_pid = r->o.n_pid,
                                .turn = on_turn,
+                               .used = command_used,
                                .ctx = r};
     char why[1024] = "";
     uint32_t child;

@@ -52,6 +52,9 @@ struct record_take {
     uint32_t n_pid;
     bool on_exec;            /* pid[0] is our child, waiting */
     bool (*turn)(void *ctx); /* as in struct collector_capture */
+    /* CPU ns of the command and of all that it waited for, by the kernel, once it has ended; else
+     * -1 */
+    int64_t (*used)(void *ctx);
     void *ctx;
 };
 

@@ -28,9 +28,10 @@ struct record_user {
     struct source_user *src;
     struct stackagg *fold;
     struct collector_stats stats;
-    int64_t window; /* CLOCK_MONOTONIC: when it is closed */
-    bool stay;      /* the other way was tried, or is in use */
-    bool changed;   /* from perf to stops */
+    int64_t window;   /* CLOCK_MONOTONIC: when it is closed */
+    uint64_t counted; /* ns of a source that another one followed */
+    bool stay;        /* the other way was tried, or is in use */
+    bool changed;     /* from perf to stops */
     struct pynames_frame py[SA_MAX_PY];
 };
 
@@ -149,9 +150,11 @@ uint64_t record_user_rate(const struct record_user *u)
 
 const char *record_user_why(const struct record_user *u)
 {
-    return u->changed ? "user: no kernel stacks; a Python: after its first moments, taken by perf, "
-                        "running threads are stopped for a moment to be read"
-                      : source_user_why(u->src);
+    return u->changed
+               ? "user: no kernel stacks; a Python: after its first moments, taken by perf, "
+                 "running threads are stopped for a moment to be read, of processes that come "
+                 "and go between two stops only the time is told, as lost"
+               : source_user_why(u->src);
 }
 
 struct proc_table *record_user_procs(struct record_user *u)
@@ -188,6 +191,7 @@ static int change_to_stops(struct record_user *u, const struct source_sink *sink
                                  .procs = u->procs,
                                  .table_budget = u->take.conf->table_budget};
     struct source_user *stops = NULL;
+    struct source_user_stats st;
     uint32_t *pid = pids_now(u, &o.n_pid);
     struct err why = {};
     int r = 0;
@@ -197,6 +201,8 @@ static int change_to_stops(struct record_user *u, const struct source_sink *sink
     if (o.n_pid && source_user_open(&stops, SOURCE_USER_STOPS, &o, &why) == 0) {
         r = source_user_finish(u->src, sink, err);
         close_window(u);
+        source_user_get_stats(u->src, &st);
+        u->counted = st.counter_ns;
         u->src = source_user_close(u->src);
         u->src = stops;
         u->changed = true;
@@ -208,7 +214,7 @@ static int change_to_stops(struct record_user *u, const struct source_sink *sink
 int record_user_run(struct record_user *u, struct err *err)
 {
     const struct source_sink sink = {on_sample, u};
-    int64_t turn = source_user_turn_ns(u->src), next = mono_now().v;
+    int64_t turn = source_user_turn_ns(u->src), next = mono_now().v, used;
 
     u->stay = source_user_kind(u->src) == SOURCE_USER_STOPS;
     while (u->take.turn(u->take.ctx)) {
@@ -226,6 +232,9 @@ int record_user_run(struct record_user *u, struct err *err)
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &nap, NULL);
     }
     TRY(source_user_finish(u->src, &sink, err));
+    used = u->take.used(u->take.ctx);
+    if (used > (int64_t)u->counted)
+        source_user_command(u->src, (uint64_t)used - u->counted);
     close_window(u);
     return 0;
 }

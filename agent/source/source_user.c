@@ -260,6 +260,8 @@ static void account_stops(struct source_user *s, struct source_account *a)
     uint64_t seen = s->ticks_ns + s->told_hidden;
 
     user_stops_clocks(s);
+    if (s->stats.counter_ns < s->used_ns)
+        s->stats.counter_ns = s->used_ns;
     if (s->finished && s->stats.counter_ns < seen)
         s->stats.counter_ns = seen;
     a->counter_ns = s->stats.counter_ns - s->told_counter;
@@ -268,6 +270,13 @@ static void account_stops(struct source_user *s, struct source_account *a)
     a->missed.weight = (int64_t)(s->stats.counter_ns - seen);
     s->told_hidden += (uint64_t)a->missed.weight;
     s->stats.hidden_ns = s->told_hidden;
+}
+
+void source_user_command(struct source_user *s, uint64_t used_ns)
+{
+    assert(s->finished);
+    if (s->kind == SOURCE_USER_STOPS)
+        s->used_ns = used_ns;
 }
 
 void source_user_account(struct source_user *s, real_ns t1, struct source_account *ret)
@@ -406,7 +415,8 @@ const char *source_user_why(const struct source_user *s)
 {
     return s->kind == SOURCE_USER_PERF
                ? "user: no kernel stacks, time in kernel mode is lost as kernel_hidden"
-               : "user: no kernel stacks; running threads are stopped for a moment to be read";
+               : "user: no kernel stacks; running threads are stopped for a moment to be read, "
+                 "of processes that come and go between two stops only the time is told, as lost";
 }
 
 struct tables *source_user_tables(struct source_user *s)

@@ -93,6 +93,12 @@ int64_t source_user_turn_ns(const struct source_user *s);
 [[nodiscard]] int source_user_finish(struct source_user *s, const struct source_sink *sink,
                                      struct err *err);
 
+/* Between source_user_finish() and the last account: the CPU ns of the command and of all that it
+ * waited for, by the kernel. Stops do not see a process that came and went between two looks for
+ * children; its time becomes part of the counter, and is missed. Of perf, which inherits, nothing.
+ */
+void source_user_command(struct source_user *s, uint64_t used_ns);
+
 /* Closes the window; a window has one period. As source_cpu_account(): of perf
  *     weight_ns + filtered_ns + ring_full + kernel_hidden = counter_ns
  * and of stops

@@ -36,6 +36,7 @@ struct source_user {
     /* of the run */
     struct source_user_stats stats;
     uint64_t ticks_ns, told_hidden, told_counter;
+    uint64_t used_ns; /* by the whole command, once it has ended */
 };
 
 struct user_sample {

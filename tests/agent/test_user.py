@@ -225,6 +225,27 @@ class User(unittest.TestCase):
         for row in ("cap_bpf +impossible", "user: perf +impossible", "user: ptrace +impossible"):
             self.assertRegex(r.stderr, row)
 
+    def test_short_children(self):
+        """Stops miss programs that come and go between two of them: their time is told as lost."""
+        if "STRATA" not in os.environ or not NOBODY:
+            self.skipTest("STRATA is not set, or no setpriv")
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o777)
+            work = "i=0; while [ $i -lt 60 ]; do head -c 300000 /dev/zero | gzip; i=$((i+1)); done >/dev/null"
+            path = os.path.join(d, "out.strata")
+            r = subprocess.run([agent_lib.tool("refuse"), "perf_event_open", "--", *NOBODY,
+                                os.environ["STRATA"], "record", "--no-server", "-o", path, "--", "/bin/sh", "-c",
+                                work], capture_output=True, text=True, timeout=90,
+                               env={**os.environ, "HOME": d})
+            self.assertEqual(r.returncode, 0, r.stderr)
+            found = agent_lib.read(path)  # its last record is JSON
+        value = {k: int(re.findall(rf'"{k}":"?(\d+)', found)[-1])
+                 for k in ("measured_ns", "profiled_ns", "lost_ns")}
+        print(f"short children: {value}")
+        self.assertGreater(value["measured_ns"], 50e6)
+        self.assertGreaterEqual(value["profiled_ns"] + value["lost_ns"], value["measured_ns"])
+        self.assertLess(value["profiled_ns"] + value["lost_ns"], 1.1 * value["measured_ns"] + 20e6)
+
     def test_no_bpf(self):
         if not shutil.which("strace"):
             self.skipTest("no strace")

@@ -82,16 +82,25 @@ static __always_inline int py_find(struct sa_state *s)
 		return SA_PE_FRAME0;
 	if (f == s->pybase)
 		f = 0;
-	if (p->ts_cframe && (!f || sa_read(s, &f, 8, f + p->cf_cur)))
-		return SA_PE_CFRAME;
+	if (p->ts_cframe) {
+		u64 cf[2]; /* newest frame, and the _PyCFrame of the activation before */
+
+		if (!f || sa_read(s, cf, sizeof cf, f + p->cf_cur))
+			return SA_PE_CFRAME;
+		f = cf[0];
+		s->cprev = cf[1];
+		if (f && !s->cprev) /* only below the outermost activation there is none */
+			return SA_PE_CFRAME;
+	}
 	s->pyframe = f;
 	return 0;
 }
 
 static __always_inline void py_start(struct sa_state *s)
 {
-	s->pyframe = s->pybase = s->look = s->entry = 0;
+	s->pyframe = s->pybase = s->look = s->entry = s->cprev = s->turn = 0;
 	s->npy = 0;
+	s->pymark = s->nw;
 	s->mode = SA_MODE_NATIVE;
 	s->evaldone = s->pyon = 0;
 	if (!s->pi.py.ver || !s->fsbase)
@@ -174,8 +183,31 @@ static __always_inline void py_activated(struct sa_state *s)
 	s->mode = s->pi.py.by_shim ? SA_MODE_LOOK : SA_MODE_NATIVE;
 }
 
+/*
+ * 3.11 and 3.12 link the _PyCFrame of a new activation before they fill it: until then it holds
+ * what lay there on the stack, most often what was there before. A chain that does not lead on to
+ * the newest frame of the activation before (prev: where it leads to) is no chain. Where the real
+ * one is cannot be told then.
+ */
+static __always_inline bool py_unlinked(struct sa_state *s, u64 prev)
+{
+	u64 at = s->cprev, want = 0;
+
+	s->cprev = 0;
+	if (!at || (!sa_read(s, &want, 8, at + s->pi.py.cf_cur) && want == prev))
+		return false;
+	s->nw = s->pymark;
+	s->npy = 0;
+	s->pyframe = s->look = 0;
+	s->e.pyerr = SA_PE_CFRAME;
+	py_activated(s);
+	return true;
+}
+
 static __always_inline void py_end(struct sa_state *s, u8 why)
 {
+	if (why != SA_PE_DEEP && py_unlinked(s, why ? ~0ULL : 0))
+		return;
 	if (why)
 		s->e.pyerr = why;
 	s->pyframe = 0;
@@ -207,6 +239,18 @@ static __always_inline bool py_is_entry(struct sa_state *s)
 	return s->pybuf[at] == p->entry_val || (p->entry_ge && s->pybuf[at] >= p->entry_val);
 }
 
+/* What is no chain may lead round: f, the n-th frame of it, was there before. */
+static __always_inline bool py_round(struct sa_state *s, u64 f, u32 n)
+{
+	if (!s->cprev)
+		return false;
+	if (f == s->turn)
+		return true;
+	if (!(n & (n - 1)))
+		s->turn = f;
+	return false;
+}
+
 /* One Python frame, up to and with the entry frame of this activation. */
 static __always_inline void py_step(struct sa_state *s)
 {
@@ -217,7 +261,7 @@ static __always_inline void py_step(struct sa_state *s)
 		return py_end(s, 0);
 	if (s->npy >= SA_MAX_PY)
 		return py_end(s, SA_PE_DEEP);
-	if (py_load(s, f))
+	if (py_load(s, f) || py_round(s, f, s->npy))
 		return py_end(s, SA_PE_FRAME);
 	u64 code = py_word(s, p->f_code), prev = py_word(s, p->f_prev);
 	u64 instr = py_word(s, p->f_instr);
@@ -229,12 +273,14 @@ static __always_inline void py_step(struct sa_state *s)
 		code &= ~3ULL; /* a tagged pointer */
 	s->pyframe = prev == s->pybase ? 0 : prev;
 	if (entry && p->shim) {
+		if (py_unlinked(s, prev))
+			return;
 		if (++s->nshim > SA_MAX_PY)
 			return py_end(s, SA_PE_DEEP);
 		return py_activated(s);
 	}
 	py_push(s, code, instr);
-	if (entry)
+	if (entry && !py_unlinked(s, prev))
 		py_activated(s);
 }
 
@@ -245,7 +291,15 @@ static __always_inline void py_step(struct sa_state *s)
  */
 static __always_inline void py_look(struct sa_state *s)
 {
-	if (!s->look || s->look == s->pybase || ++s->nlook > 2 * SA_MAX_PY || py_load(s, s->look)) {
+	bool deep = ++s->nlook > 2 * SA_MAX_PY;
+	bool good = s->look && s->look != s->pybase && !deep && !py_round(s, s->look, s->nlook) &&
+		    !py_load(s, s->look);
+
+	if (deep)
+		s->cprev = 0; /* most likely a recursion, whose frames are all there */
+	if ((!good || py_is_entry(s)) && py_unlinked(s, good ? py_word(s, s->pi.py.f_prev) : ~0ULL))
+		good = false;
+	if (!good) {
 		s->look = 0;
 		s->mode = SA_MODE_NATIVE;
 		return;
@@ -272,10 +326,15 @@ static __always_inline bool py_enter(struct sa_state *s, u64 pc)
 	if (!s->pyon || s->evaldone || !py_in_eval(s, pc))
 		return false;
 	if (!s->pyframe) {
-		if (!s->e.pyerr) /* else there are more, which were not read */
+		if (!s->e.pyerr) { /* else there are more, which were not read */
 			s->e.flags |= SA_F_PY_SHORT;
+			push(s, SA_W_MARK | SA_M_SHORT);
+		}
 		return false;
 	}
+	if (s->ra) /* it has called something since, so its frame is linked */
+		s->cprev = 0;
+	s->pymark = s->nw;
 	s->mode = SA_MODE_PYTHON;
 	return true;
 }
@@ -286,6 +345,7 @@ static __always_inline int py_left(struct sa_state *s)
 	if (!s->pyframe || s->e.stop == SA_S_TRUNC)
 		return 1;
 	push(s, SA_W_MARK | SA_M_CUT);
+	s->cprev = 0;
 	s->e.flags |= SA_F_PY_DRAINED;
 	s->mode = SA_MODE_LEFT;
 	return 0;

@@ -11,6 +11,13 @@
 #define SA_FP_MAX      (1 << 20)		       /* a larger frame is not believed */
 #define SA_SIG_REGS    17	       /* r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip */
 #define SA_ADD8_RET    0xc308c48348ULL /* add $8,%rsp; ret */
+#define SA_SUB8_CALL   0xd1ff08ec8348ULL     /* sub $8,%rsp; call *%rcx */
+#define SA_CALL_ADD8   0xc308c48348d1ffULL   /* call *%rcx; add $8,%rsp; ret */
+#define SA_ENDBR_PUSH  0xe5894855fa1e0ff3ULL /* endbr64; push %rbp; mov %rsp,%rbp */
+#define SA_PUSH_MOV    0xe5894855ULL	     /* push %rbp; mov %rsp,%rbp */
+#define SA_MOV_CALL    0xd1ffe58948ULL	     /* mov %rsp,%rbp; call *%rcx */
+#define SA_POP_RET     0xc35d		     /* pop %rbp; ret */
+#define SA_RET	       0xc3
 #define SA_SIG_REGS_AT 40 /* in struct ucontext, which a signal frame's rsp points to */
 
 enum sa_mode { /* what the next step takes */
@@ -35,6 +42,10 @@ struct sa_state {
 	u32 npy, nshim, nlook;
 	u64 fsbase; /* thread pointer; 0: unknown, no Python frames */
 	u64 pyframe, pybase;
+	u64 turn;  /* a frame that was seen before */
+	u64 cprev; /* up to 3.12, of the newest activation: the _PyCFrame before its own; 0: checked
+		    */
+	u32 pymark, pad; /* words before the Python frames of this activation */
 	u64 entry, look; /* entry frame of the next activation; where it is looked for */
 	u8 pybuf[SA_PY_FRAME] __attribute__((aligned(8)));
 	u8 pycode[SA_PY_CODE] __attribute__((aligned(8)));
@@ -146,6 +157,38 @@ static __always_inline bool ret_step(struct sa_state *s)
 		return false;
 	s->sp += 16;
 	s->pc = ra;
+	return true;
+}
+
+/*
+ * The interrupted instruction is one of those few that CPython puts between its functions for perf,
+ * with a frame pointer (3.13 on) or without. Each says by itself how much of the frame stands: none
+ * of it at the begin and at the return, one word elsewhere, which is the caller's rbp where that
+ * was pushed and is not restored yet.
+ */
+static __always_inline bool leaf_step(struct sa_state *s)
+{
+	u64 code = 0, v[2];
+	bool saved;
+
+	if (!s->leaf || s->ra || sa_read(s, &code, 8, s->pc) || sa_read(s, v, sizeof v, s->sp))
+		return false;
+	if ((code & 0xff) == SA_RET || (code & 0xffffffff) == SA_PUSH_MOV ||
+	    code == SA_ENDBR_PUSH || (code & 0xffffffffffff) == SA_SUB8_CALL) {
+		s->sp += 8;
+		s->pc = v[0];
+	} else {
+		saved = (code & 0xffff) == SA_POP_RET || (code & 0xffffffffff) == SA_MOV_CALL;
+		if (!saved && (code & 0xffffffffffffff) != SA_CALL_ADD8 &&
+		    (code & 0xffffffffff) != SA_ADD8_RET)
+			return false;
+		if (saved)
+			s->bp = v[0];
+		s->sp += 16;
+		s->pc = v[1];
+	}
+	s->ra = 1;
+	s->leaf = 0;
 	return true;
 }
 
@@ -352,7 +395,7 @@ static __always_inline int native_step(struct sa_state *s)
 	if (!npages) {
 		if (m->first_page != SA_NT_FP)
 			return stop(s, SA_S_NOTABLE);
-		if (ret_step(s))
+		if (ret_step(s) || leaf_step(s))
 			return s->pc ? 0 : stop(s, SA_S_END);
 		if (s->pyon && s->pi.py.jit_nofp)
 			return stop(s, SA_S_NOINFO);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/file/procfile.h"
+#include "agent/python/pymend.h"
 #include "agent/unwind/threads.h"
 #include "base/arena.h"
 #include "base/thread.h"
@@ -72,12 +73,16 @@ static void forget_chain(struct dump_thread *t)
 
 static void keep_chain(struct dump *d, struct dump_thread *t, const struct sa_ev *ev)
 {
+    struct sa_ev *room = xmalloc(sizeof *room + PYMEND_WORDS * sizeof *room->w);
+    const struct sa_ev *m = pymend(ev, room);
+
     forget_chain(t);
     t->stop = ev->stop;
-    t->word = xmalloc((ev->nu ? ev->nu : 1) * sizeof *t->word);
-    for (uint32_t i = 0, py = 0; i < ev->nu; i += sa_words(ev->w[i]))
-        t->word[t->n++] = (ev->w[i] & SA_W_TAG) == SA_W_PY ? SA_W_PY | py++ : ev->w[i];
+    t->word = xmalloc((m->nu ? m->nu : 1) * sizeof *t->word);
+    for (uint32_t i = 0, py = 0; i < m->nu; i += sa_words(m->w[i]))
+        t->word[t->n++] = (m->w[i] & SA_W_TAG) == SA_W_PY ? SA_W_PY | py++ : m->w[i];
     keep_python(d, t, ev);
+    free(room);
     t->done = true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "agent/file/procfile.h"
 #include "agent/proc/facts.h"
+#include "agent/python/pymend.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/time.h"
@@ -354,7 +355,7 @@ static void count(struct py *y, struct pyproc *q, const struct sa_ev *ev)
 
     s->samples++;
     s->with_frames += ev->npy > 0;
-    s->merged += ev->npy > 0 && !drained && !is_short;
+    s->merged += ev->npy > 0 && !drained && (!is_short || pymend_missing(ev) == 1);
     s->frames += ev->npy;
     s->is_short += is_short;
     s->drained += drained;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/python/pymend.h"
 #include "base/hash.h"
 #include "base/loss.h"
 
@@ -22,6 +23,7 @@ struct stackagg {
     struct map by_py;       /* key of a function -> index in the window's */
     real_ns since;          /* of the next record; 0: its second */
     struct stackagg_pys py; /* of the next record */
+    struct sa_ev *mended;   /* room for pymend() */
 };
 
 static struct stackagg_window *window_new(void)
@@ -40,6 +42,7 @@ struct stackagg *stackagg_new(void)
     map_init(&a->by_hash, 0);
     map_init(&a->by_serial, 0);
     map_init(&a->by_py, 0);
+    a->mended = xmalloc(sizeof *a->mended + PYMEND_WORDS * sizeof *a->mended->w);
     return a;
 }
 
@@ -71,6 +74,7 @@ struct stackagg *stackagg_free(struct stackagg *a)
     map_deinit(&a->by_hash);
     map_deinit(&a->by_serial);
     map_deinit(&a->by_py);
+    free(a->mended);
     free(a);
     return NULL;
 }
@@ -348,7 +352,7 @@ static void add_gil(struct stackagg *a, const struct sa_ev *ev, struct stackagg_
 static bool add_row(struct stackagg *a, struct stackagg_row *r, const struct sa_ev *ev,
                     const struct proc *p)
 {
-    uint64_t words[SA_MAX_WORDS + SA_MAX_KERN];
+    uint64_t words[PYMEND_WORDS];
     bool anon = false;
 
     if (a->since.v && !a->own_times)
@@ -361,7 +365,7 @@ static bool add_row(struct stackagg *a, struct stackagg_row *r, const struct sa_
         return false;
     }
     if (r->nk || r->nu)
-        r->nu = (uint16_t)settle(a, ev, p, words);
+        r->nu = (uint16_t)settle(a, pymend(ev, a->mended), p, words);
     a->py = (struct stackagg_pys){};
     for (uint32_t i = r->nk; i < (uint32_t)r->nk + r->nu; i++)
         anon |= stackagg_anonymous(words[i]);

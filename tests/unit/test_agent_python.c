@@ -15,6 +15,7 @@
 #include "agent/file/procfile.h"
 #include "agent/proc/procread.h"
 #include "agent/python/pyline.h"
+#include "agent/python/pymend.h"
 #include "agent/python/pynames.h"
 #include "base/buf.h"
 #include "tests/lib/testing.h"
@@ -464,6 +465,7 @@ enum {
     KEYS = BASE + 0x3000,
     STATE = BASE + 0x3400,
     CFRAME = BASE + 0x3600,
+    CFRAME_BEFORE = BASE + 0x3640,
     FRAMES = BASE + 0x4000,
     CODE = BASE + 0x8000,
     TEXTS = BASE + 0x9000,
@@ -547,6 +549,8 @@ static void make_honest(void)
     put8(KEYS + 16 * 3 + 8, STATE);
     put8(STATE + 56, CFRAME);
     put8(CFRAME + 8, frame_at(0));
+    put8(CFRAME + 16, CFRAME_BEFORE);
+    put8(CFRAME_BEFORE + 8, frame_at(2));
     put_frame(0, frame_at(1), false);
     put_frame(1, frame_at(2), true);
     put_frame(2, 0, true);
@@ -570,6 +574,16 @@ static void make_honest(void)
     made.regs = (struct unwind_regs){
         .pc = EVAL + 8, .fsbase = THREAD, .reg = {[6] = STACK, [7] = STACK - 32}};
     assert_ok(tables_python(unwind_native_tables(made.u), PID, &made.l.py, &err), &err);
+}
+
+/* The same, in a function that the first activation calls. */
+static void in_a_call(void)
+{
+    made.regs.pc = OTHER + 8;
+    native_frame(0, EVAL + 0x10);
+    native_frame(1, OTHER + 0x20);
+    native_frame(2, EVAL + 0x30);
+    native_frame(3, 0);
 }
 
 static struct sa_ev *walk(void)
@@ -635,11 +649,9 @@ static void merged(void **state)
     assert_int_equal(walk()->gil, SA_G_OTHER);
     put4(RUNTIME + 376, 0);
     assert_int_equal(walk()->gil, SA_G_FREE);
-    /* the second activation is not linked yet */
-    put_frame(1, 0, true);
-    ev = walk();
-    assert_string_equal(shape(ev), "PPEoEo");
-    assert_int_equal(ev->flags & SA_F_PY_SHORT, SA_F_PY_SHORT);
+    put8(STATE + 56, 0);
+    assert_int_equal(walk()->pyerr, SA_PE_CFRAME);
+    put8(STATE + 56, CFRAME);
     /* a thread without Python; one whose thread pointer is unknown */
     put8(KEYS + 16 * 3 + 8, 0);
     ev = walk();
@@ -648,6 +660,117 @@ static void merged(void **state)
     assert_int_equal(ev->gil, SA_G_NA);
     made.regs.fsbase = 0;
     assert_int_equal(walk()->pyerr, 0);
+}
+
+static uint64_t lasti_of(const struct sa_ev *ev, uint32_t nth)
+{
+    for (uint32_t i = ev->nk; i < (uint32_t)ev->nk + ev->nu; i += sa_words(ev->w[i])) {
+        if ((ev->w[i] & SA_W_TAG) == SA_W_PY && nth-- == 0)
+            return (uint32_t)ev->w[i + 1];
+    }
+    fail();
+    return 0;
+}
+
+/* In the first instructions of an activation, or the last ones: it has no frame. */
+static void mended(void **state)
+{
+    struct sa_ev *room = malloc(sizeof *room + PYMEND_WORDS * sizeof *room->w);
+    const struct sa_ev *m;
+    struct sa_ev *ev;
+
+    (void)state;
+    make_honest();
+    assert_ptr_equal(pymend(walk(), room), walk()); /* nothing to do */
+    native_frame(3, EVAL + 0x60);
+    native_frame(4, OTHER + 0x70);
+    native_frame(5, 0);
+    put8(frame_at(1) + 56, CODE + 184 + 2 * 3);
+    put8(frame_at(2) + 56, CODE + 184 + 2 * 5);
+    ev = walk();
+    assert_string_equal(shape(ev), "PPEoPEo|Eo");
+    assert_int_equal(ev->flags & SA_F_PY_SHORT, SA_F_PY_SHORT);
+    assert_int_equal(pymend_missing(ev), 1);
+    m = pymend(ev, room);
+    assert_string_equal(shape(m), "EoPPEoPEo");
+    assert_int_equal(m->npy, 3);
+    assert_int_equal(lasti_of(m, 0), 7);
+    assert_int_equal(lasti_of(m, 1), 3);
+    assert_int_equal(lasti_of(m, 2), 5);
+    /* of two nobody knows which */
+    native_frame(5, EVAL + 0x80);
+    native_frame(6, 0);
+    ev = walk();
+    assert_string_equal(shape(ev), "PPEoPEo|Eo|E");
+    assert_int_equal(pymend_missing(ev), 2);
+    assert_string_equal(shape(pymend(ev, room)), "PPEoPEoEoE");
+    free(room);
+}
+
+/* Linked, but not filled yet: what lies there is no chain, and nobody's frames are shown. */
+static void unlinked(void **state)
+{
+    struct sa_ev *ev;
+
+    (void)state;
+    make_honest();
+    put8(CFRAME + 8, frame_at(8)); /* a frame that is no more */
+    put_frame(8, frame_at(9), false);
+    put_frame(9, frame_at(1), true); /* its chain leads elsewhere */
+    ev = walk();
+    assert_string_equal(shape(ev), "EoEo");
+    assert_int_equal(ev->pyerr, SA_PE_CFRAME);
+    assert_int_equal(ev->npy, 0);
+    put_frame(9, frame_at(8), false); /* or round */
+    assert_string_equal(shape(walk()), "EoEo");
+    put_frame(9, 8, false); /* or nowhere */
+    assert_string_equal(shape(walk()), "EoEo");
+    put8(CFRAME + 16, 0);
+    assert_string_equal(shape(walk()), "EoEo");
+    put8(CFRAME + 16, CFRAME_BEFORE);
+    put_frame(9, frame_at(2), true);
+    assert_string_equal(shape(walk()), "PPEoPEo");
+    /* an activation that has called something is linked, whatever the one before says */
+    put8(CFRAME_BEFORE + 8, 0);
+    in_a_call();
+    assert_string_equal(shape(walk()), "oPPEoPE");
+}
+
+/* Interrupted between the functions: each instruction says how much of the frame stands. */
+static void in_trampoline(void **state)
+{
+    static const struct {
+        uint8_t n, code[11];
+        uint8_t at, words, bp; /* interrupted there; words above the return address; rbp is one */
+    } t[] = {
+        {11, {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3}, 0, 0, 0},
+        {11, {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3}, 4, 1, 0},
+        {11, {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3}, 6, 1, 0},
+        {11, {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3}, 10, 0, 0},
+        {8, {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3}, 0, 0, 0},
+        {8, {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3}, 1, 1, 1},
+        {8, {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3}, 6, 1, 1},
+        {8, {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd1, 0x5d, 0xc3}, 7, 0, 0},
+        {8, {0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5}, 0, 0, 0},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof t / sizeof *t; i++) {
+        make_honest();
+        memcpy(made.bytes + (CODE_OF_PERF - BASE), t[i].code, t[i].n);
+        made.regs.pc = CODE_OF_PERF + t[i].at;
+        /* rbp is of no use where it is on the stack, or is taken from there */
+        made.regs.reg[6] = t[i].bp ? 0 : STACK + 64;
+        made.regs.reg[7] = STACK + 32 - 8 * (uint64_t)t[i].words;
+        put8(STACK + 24, STACK + 64);
+        put8(STACK + 32, EVAL + 0x20);
+        native_frame(1, OTHER + 0x30);
+        native_frame(2, EVAL + 0x40);
+        native_frame(3, 0);
+        assert_string_equal(shape(walk()), "oPPEoPE");
+    }
+    memset(made.bytes + (CODE_OF_PERF - BASE), 0x90, 16);
+    assert_string_equal(shape(walk()), "ooPPE|P"); /* by the frame pointer, one is left out */
 }
 
 /* Between the functions 3.12 calls for perf: four instructions, no frame pointer. */
@@ -691,22 +814,24 @@ static void hostile(void **state)
 
     (void)state;
     make_honest();
+    in_a_call();
     put_frame(0, frame_at(0), false); /* its own caller */
     ev = walk();
     assert_int_equal(ev->npy, SA_MAX_PY);
     assert_int_equal(ev->pyerr, SA_PE_DEEP);
     assert_int_equal(ev->stop, SA_S_END);
-    assert_string_equal(shape(ev) + SA_MAX_PY, "EoEo");
+    assert_string_equal(shape(ev) + 1 + SA_MAX_PY, "EoE");
     make_honest();
     put_frame(1, frame_at(0), true); /* in a circle, through an entry frame */
     ev = walk();
     assert_int_equal(ev->stop, SA_S_END);
     assert_true(ev->npy <= SA_MAX_PY);
     make_honest();
+    in_a_call();
     put_frame(0, 0xdead0000, false);
     ev = walk();
     assert_int_equal(ev->pyerr, SA_PE_FRAME);
-    assert_string_equal(shape(ev), "PEoEo");
+    assert_string_equal(shape(ev), "oPEoE");
     make_honest();
     put8(frame_at(0) + 32, 0);
     assert_int_equal(walk()->pyerr, SA_PE_CODE);
@@ -893,6 +1018,9 @@ int main(void)
         cmocka_unit_test(a_running_one),
         cmocka_unit_test(no_pythons),
         cmocka_unit_test(merged),
+        cmocka_unit_test(mended),
+        cmocka_unit_test(unlinked),
+        cmocka_unit_test(in_trampoline),
         cmocka_unit_test(trampoline),
         cmocka_unit_test(cut),
         cmocka_unit_test(hostile),

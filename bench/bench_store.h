@@ -96,7 +96,13 @@ enum question {
     Q_ONE_SHORT, /* as Q_ONE, Q_MERGED, Q_TOP under short names, as the page asks */
     Q_MERGED_SHORT,
     Q_TOP_SHORT,
-    Q_API_LAST = Q_TOP_SHORT,
+    Q_CALLERS, /* as Q_ONE, Q_ONE_SHORT, Q_MERGED, leaves first */
+    Q_CALLERS_SHORT,
+    Q_CALLERS_MERGED,
+    Q_TOP_ALL, /* table of all functions */
+    Q_TOP_BIN, /* of binaries */
+    Q_TOP_BY,  /* of functions, each cut by service */
+    Q_API_LAST = Q_TOP_BY,
     Q_ONE_SUM, /* sums by stack, whole hour: summaries */
     Q_ALL_SUM,
     Q_ALL_RAW, /* a question that summaries cannot answer: nine of ten series */

@@ -24,6 +24,12 @@ const char *const question_name[QUESTIONS] = {
     [Q_ONE_SHORT] = "one_short",
     [Q_MERGED_SHORT] = "merged_short",
     [Q_TOP_SHORT] = "top_short",
+    [Q_CALLERS] = "callers",
+    [Q_CALLERS_SHORT] = "callers_short",
+    [Q_CALLERS_MERGED] = "callers_merged",
+    [Q_TOP_ALL] = "top_all",
+    [Q_TOP_BIN] = "top_bin",
+    [Q_TOP_BY] = "top_by",
     [Q_ONE_SUM] = "one_sum",
     [Q_ALL_SUM] = "all_sum",
     [Q_ALL_RAW] = "all_raw",
@@ -61,26 +67,54 @@ static void range_of(const struct bench *b, int64_t from_ms, int64_t to_ms, char
     (void)real_ns_format((real_ns){b->hour.v + to_ms * NS_PER_MS}, to);
 }
 
+/* What a question asks beside its range. */
+struct asked {
+    const char *path;
+    bool all, by, flat;       /* of all services; each by itself; under short names */
+    const char *name, *value; /* one more parameter; NULL: none */
+};
+
+static const struct asked asked[Q_API_LAST + 1] = {
+    [Q_ONE] = {.path = "flamegraph"},
+    [Q_ALL] = {.path = "flamegraph", .all = true, .by = true},
+    [Q_MERGED] = {.path = "flamegraph", .all = true},
+    [Q_ONE_TEN] = {.path = "flamegraph"},
+    [Q_TOP] = {.path = "top"},
+    [Q_DIFF] = {.path = "diff"},
+    [Q_ONE_SHORT] = {.path = "flamegraph", .flat = true},
+    [Q_MERGED_SHORT] = {.path = "flamegraph", .all = true, .flat = true},
+    [Q_TOP_SHORT] = {.path = "top", .flat = true},
+    [Q_CALLERS] = {.path = "flamegraph", .name = "invert", .value = "1"},
+    [Q_CALLERS_SHORT] = {.path = "flamegraph", .flat = true, .name = "invert", .value = "1"},
+    [Q_CALLERS_MERGED] = {.path = "flamegraph", .all = true, .name = "invert", .value = "1"},
+    [Q_TOP_ALL] = {.path = "top", .all = true},
+    [Q_TOP_BIN] = {.path = "top", .all = true, .name = "key", .value = "bin"},
+    [Q_TOP_BY] = {.path = "top", .all = true, .by = true},
+};
+
 static void ask_api(struct bench *b, enum question q, uint32_t service, struct msg_reply *reply)
 {
-    const bool ten = q == Q_ONE_TEN || q == Q_DIFF,
-               all = q == Q_ALL || q == Q_MERGED || q == Q_MERGED_SHORT;
-    char from[40], to[40], from_a[40], to_a[40], selector[64];
+    const struct asked *a = &asked[q];
+    const bool ten = q == Q_ONE_TEN || q == Q_DIFF;
+    char from[40], to[40], from_a[40], to_a[40], selector[64], path[40];
     struct bench_param p[8] = {{"q", selector}, {"from", from}, {"to", to}};
     uint32_t n = 3;
 
     range_of(b, ten ? DATA_CUT0 : 0, ten ? DATA_CUT1 : DATA_SPAN_MS, from, to);
     range_of(b, DATA_CUT0 - (DATA_CUT1 - DATA_CUT0), DATA_CUT0, from_a, to_a);
-    if (all)
+    (void)snprintf(path, sizeof path, "/api/v1/%s", a->path);
+    if (a->all)
         (void)snprintf(selector, sizeof selector, "cpu");
     else
         (void)snprintf(selector, sizeof selector, "cpu{service=\"svc%03u\"}", service);
-    if (q == Q_ALL) {
+    if (a->by) {
         p[n++] = (struct bench_param){"by", "service"};
         p[n++] = (struct bench_param){"groups", "200"};
     }
-    if (q == Q_ONE_SHORT || q == Q_MERGED_SHORT || q == Q_TOP_SHORT)
+    if (a->flat)
         p[n++] = (struct bench_param){"names", "short"};
+    if (a->name)
+        p[n++] = (struct bench_param){a->name, a->value};
     if (q == Q_DIFF) {
         p[0].name = "a_q";
         p[1].name = "b_from";
@@ -88,11 +122,7 @@ static void ask_api(struct bench *b, enum question q, uint32_t service, struct m
         p[n++] = (struct bench_param){"a_from", from_a};
         p[n++] = (struct bench_param){"a_to", to_a};
     }
-    bench_get(b,
-              q == Q_TOP || q == Q_TOP_SHORT ? "/api/v1/top"
-              : q == Q_DIFF                  ? "/api/v1/diff"
-                                             : "/api/v1/flamegraph",
-              p, n, reply);
+    bench_get(b, path, p, n, reply);
 }
 
 /* ---- through the store ----------------------------------------------------------------------- */

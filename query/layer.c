@@ -21,13 +21,15 @@ static bool several_epochs(const struct query_gather *g)
 
 bool query_whole_trees;
 
-bool query_layers_asked(const struct query *q, bool searches)
+bool query_layers_asked(const struct query *q, bool searches, bool full)
 {
+    bool shortens = q->gather->shortens && !full;
+
     if (query_whole_trees)
         return false;
     /* filters see full names, and which of two functions gives a merged one its file depends on the
      * order they are met in */
-    if ((q->gather->shortens && (q->filters.n || searches)) || (q->filters.n && q->n_by) ||
+    if ((shortens && (q->filters.n || searches)) || (q->filters.n && q->n_by) ||
         (q->n_by && (q->gather->shortens || several_epochs(q->gather))))
         return false;
     return q->gather->listed && !q->other && q->detail == QUERY_OF_FUNCTIONS &&
@@ -52,9 +54,9 @@ bool query_layers_fit(const struct query_gather *g)
     return true;
 }
 
-bool query_layers_named(const struct query *q)
+bool query_layers_named(const struct query *q, bool full)
 {
-    return q->filters.n || q->gather->shortens || several_epochs(q->gather);
+    return q->filters.n || (q->gather->shortens && !full) || several_epochs(q->gather);
 }
 
 int query_layer_trie(struct query_layers *s, const struct query_acc *a, struct store_trie *ret,
@@ -392,7 +394,7 @@ static int list_layers(struct query_layers *s, struct query_layer **ret, uint32_
 int query_layers_start(struct query_layers *s, struct query_layer **ret, uint32_t *ret_n,
                        struct query_err *e)
 {
-    s->t->short_names = s->q->gather->shortens;
+    s->t->short_names = s->q->gather->shortens && !s->full;
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 1, e);

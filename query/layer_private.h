@@ -30,6 +30,7 @@ struct query_layers {
     struct query_tree *t; /* levels, and the functions of named layers */
     bool named;
     bool again; /* whether a function is above itself is asked as well */
+    bool full;  /* names are not shortened, even if that was asked for */
     bool keep;  /* the gather may be needed as it was: entries are changed in copies */
     struct query_stacks *stacks; /* per side */
     struct query_tree left;      /* what filters left, if there are any; its maps are gone */
@@ -45,13 +46,13 @@ struct query_layers {
     uint32_t cap;
 };
 
-/* Is this question one for sums by number? searches: it has a pattern of its own. */
-bool query_layers_asked(const struct query *q, bool searches);
+/* Is this question one for sums by number? searches: it has a pattern of its own; full: as below */
+bool query_layers_asked(const struct query *q, bool searches, bool full);
 /* Do sums, counts and nodes fit, with no weight below 0? Then what is below the floor has only such
  * below it. */
 bool query_layers_fit(const struct query_gather *g);
 /* Must layers be numbered by name? */
-bool query_layers_named(const struct query *q);
+bool query_layers_named(const struct query *q, bool full);
 
 /* Levels into s->t, with their totals, and what hangs under them: layers by level. */
 [[nodiscard]] int query_layers_start(struct query_layers *s, struct query_layer **ret,

@@ -20,6 +20,7 @@
  *   layer.c                   the same by numbers of functions, without names: sums of layers
  *   shown.c                   of those what is large enough to be shown, named
  *   whole.c                   of those all nodes, of one question or of two sides
+ *   inverted.c                of those what is shown of stacks with their leaves first
  *   thin.c                    of one trie what is shown, while it is scanned
  *   numbers.c                 names and searches of all nodes, for tables
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
@@ -474,7 +475,11 @@ uint64_t query_func_key(const struct query_func *f);
 [[nodiscard]] int query_tree_mark_again(struct query *q, struct query_tree *t, struct query_err *e);
 /* Totals, zoom hashes and samples of subtrees, once all nodes are there. */
 [[nodiscard]] int query_tree_sum(struct query *q, struct query_tree *t, struct query_err *e);
-/* again[i] = 1: a frame above i has its key. key_of: function -> key below n_key. */
+/* again[i] = 1: a node above i has its key. key: per node, below n_key; UINT32_MAX: has none. */
+[[nodiscard]] int query_again(struct query *q, uint32_t n, const uint32_t *parent,
+                              const uint32_t *key, uint32_t n_key, uint8_t *again,
+                              struct query_err *e);
+/* The same of the frames of a tree. key_of: function -> key */
 [[nodiscard]] int query_tree_again(struct query *q, const struct query_tree *t,
                                    const uint32_t *key_of, uint32_t n_key, uint8_t *again,
                                    struct query_err *e);
@@ -557,11 +562,22 @@ struct query_numbers {
     struct query_tree merged;
 };
 
-/* ret_done: as above. ret_s->t: the root, its sums; functions as they are met. */
-[[nodiscard]] int query_tree_numbers(struct query *q, struct query_shape *ret_s,
+/*
+ * ret_done: as above. ret_s->t: the root, its sums; functions as they are met. stacks: they alone
+ * are asked for: functions have full names, again is NULL.
+ */
+[[nodiscard]] int query_tree_numbers(struct query *q, bool stacks, struct query_shape *ret_s,
                                      struct query_numbers *ret, bool *ret_done,
                                      struct query_err *e);
 void query_numbers_deinit(struct query_numbers *u);
+
+/* The same with by=: fn is called with each level's, which last until it returns. t: levels, with
+ * their sums, and functions; group: as in query_tree.group. 0, or an error. */
+typedef int query_numbers_fn(void *ctx, struct query_tree *t, struct query_numbers *u,
+                             uint32_t group, struct query_err *e);
+[[nodiscard]] int query_tree_numbers_by(struct query *q, query_numbers_fn *fn, void *ctx,
+                                        struct query_shape *ret, bool *ret_done,
+                                        struct query_err *e);
 
 /* The tries of two sides as one, by numbers. Each node weighs something on one of them. */
 struct query_both {
@@ -578,6 +594,12 @@ struct query_both {
 [[nodiscard]] int query_tree_both(struct query *q, struct query_shape *ret_s,
                                   struct query_both *ret, bool *ret_done, struct query_err *e);
 void query_both_deinit(struct query_both *p);
+
+/* ---- inverted.c ------------------------------------------------------------------------------ */
+
+/* query_tree_shown() of stacks that are turned round. The gather is done if *ret_done. */
+[[nodiscard]] int query_tree_inverted(struct query *q, const struct query_shown_ask *ask,
+                                      struct query_shape *ret, bool *ret_done, struct query_err *e);
 
 /* ---- numbers.c ------------------------------------------------------------------------------- */
 
@@ -637,7 +659,9 @@ struct query_shape {
     const uint32_t *func;   /* function of all -> of t, 0: not shown; NULL: the same */
     uint32_t n_filtered;
     const struct query_filtered *filtered[2]; /* per side */
-    const struct query_seen *seen; /* of a search that shown.c has done; NULL: it has not */
+    const struct query_seen *seen; /* of a search that is done already; NULL: it is not */
+    const uint32_t
+        *hit; /* with seen: functions of t that it finds; NULL: those whose name it does */
 };
 
 /* The function under its short name; *ret may be f. */

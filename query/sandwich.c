@@ -235,7 +235,7 @@ static int shape(struct sandwich *w, struct query_shape *s, struct query_numbers
     bool done = false;
 
     TRY(query_gather_listed(w->q, e));
-    TRY(query_tree_numbers(w->q, s, u, &done, e));
+    TRY(query_tree_numbers(w->q, false, s, u, &done, e));
     if (done) {
         w->by = u;
         return query_numbers_name(w->q, s->t, u, e);

@@ -488,7 +488,8 @@ static int finish(struct shown *s, struct query_err *e)
 
 bool query_tree_shown_fits(const struct query *q, const struct query_shown_ask *ask)
 {
-    return ask->width > 0 && query_layers_asked(q, ask->match.n > 0) && query_layers_fit(q->gather);
+    return ask->width > 0 && query_layers_asked(q, ask->match.n > 0, false) &&
+           query_layers_fit(q->gather);
 }
 
 static int shown(struct shown *s, struct query_shape *ret, bool *ret_done, struct query_err *e)
@@ -516,7 +517,7 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     *ret_done = false;
     if (!query_tree_shown_fits(q, ask))
         return 0;
-    s.lay.named = query_layers_named(q);
+    s.lay.named = query_layers_named(q, false);
     if (ask->match.n) {
         QUERY_NEW(q, &s.search, 1, e);
         r = query_pattern_new(&q->arena, ask->match, "match", &s.search->pattern, e);

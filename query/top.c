@@ -13,6 +13,18 @@
  * functions the trie knows that (again); for files and binaries a walk of the tree finds it.
  */
 
+/* What a function weighs below one level of by=. */
+struct cut {
+    uint32_t func;
+    int64_t self, total;
+    uint64_t samples, places;
+};
+
+struct part {
+    uint32_t group, n;
+    struct cut *cut;
+};
+
 struct table {
     struct query *q;
     const struct query_shape *s;
@@ -22,8 +34,11 @@ struct table {
     struct query_row *row;   /* [0]: the root's, not shown */
     struct query_func *func; /* parallel */
     uint32_t n;
-    uint8_t *again;                 /* per node */
-    const struct query_numbers *by; /* in place of nodes; NULL: the tree is whole */
+    uint8_t *again;                   /* per node; by numbers: only of files and binaries */
+    const struct query_numbers *by;   /* in place of nodes; NULL: the tree is whole, or levels: */
+    struct part *part;                /* each level's functions */
+    uint32_t n_part, part_room, *met; /* met: function -> 1 + its cut of the level */
+    uint32_t met_room;
 };
 
 /* ---- keys --------------------------------------------------------------------------------------
@@ -143,26 +158,134 @@ static struct query_row *row_of(struct table *tb, uint32_t i)
     return &tb->row[tb->key_of[query_numbers_func(tb->by, i)]];
 }
 
-static void weigh_numbers(struct table *tb)
+static bool nameless(const struct query_func *f)
+{
+    return (func_mark(f->kind, f->scope, f->name) & FUNC_UNSYMBOLISED) != 0;
+}
+
+static int again_by_key(struct table *tb, struct query_err *e)
 {
     const struct query_numbers *u = tb->by;
+    uint32_t *key;
 
+    QUERY_NEW(tb->q, &key, u->n, e);
+    QUERY_NEW(tb->q, &tb->again, u->n, e);
+    for (uint32_t i = 0; i < u->n; i++)
+        key[i] =
+            i && query_numbers_weighs(u, i) ? tb->key_of[query_numbers_func(u, i)] : UINT32_MAX;
+    return query_again(tb->q, u->n, u->parent, key, tb->n, tb->again, e);
+}
+
+static int weigh_numbers(struct table *tb, struct query_err *e)
+{
+    const struct query_numbers *u = tb->by;
+    uint8_t *unnamed;
+
+    if (merges(tb->ask->key) && u->n)
+        TRY(again_by_key(tb, e));
     for (uint32_t i = 1; i < u->n; i++) {
         struct query_row *r;
 
-        if (!query_numbers_weighs(u, i) || query_bit(u->again, i))
+        if (!query_numbers_weighs(u, i) || (tb->again ? tb->again[i] : query_bit(u->again, i)))
             continue;
         r = row_of(tb, i);
         r->total += u->sum[i].sum;
         r->samples += u->sum[i].low >> QUERY_NODE_BITS;
         r->places++;
     }
+    QUERY_NEW(tb->q, &unnamed, tb->t->n_func, e);
+    for (uint32_t f = 1; f < tb->t->n_func; f++)
+        unnamed[f] = nameless(&tb->t->fn[f]);
     for (uint32_t k = 0; k < u->n_acc; k++) {
-        const struct query_acc *a = u->acc[k];
+        for (uint32_t i = 0; i < u->acc[k]->n_entry; i++) {
+            const struct query_entry *x = &u->acc[k]->entry[i];
 
-        for (uint32_t i = 0; i < a->n_entry; i++) {
-            if (a->entry[i].node)
-                row_of(tb, a->entry[i].node)->self += a->entry[i].sum;
+            if (x->node == 0)
+                continue;
+            row_of(tb, x->node)->self += x->sum;
+            if (unnamed[query_numbers_func(u, x->node)])
+                row_of(tb, x->node)->unsymbolised += x->sum;
+        }
+    }
+    return 0;
+}
+
+/* ---- by numbers, cut by levels -----------------------------------------------------------------
+ */
+
+/* The functions of a level, numbered as they are met. */
+static int meet(struct table *tb, const struct query_tree *t, const struct query_numbers *u,
+                struct part *ret, struct query_err *e)
+{
+    if (t->n_func > tb->met_room) {
+        tb->met_room = 2 * t->n_func;
+        QUERY_NEW(tb->q, &tb->met, tb->met_room, e);
+    }
+    for (uint32_t i = 1; i < u->n; i++) {
+        if (query_numbers_weighs(u, i) && !tb->met[query_numbers_func(u, i)])
+            tb->met[query_numbers_func(u, i)] = ++ret->n;
+    }
+    QUERY_NEW(tb->q, &ret->cut, ret->n, e);
+    return 0;
+}
+
+static void cut_numbers(struct table *tb, const struct query_numbers *u, struct part *p)
+{
+    for (uint32_t i = 1; i < u->n; i++) {
+        struct cut *c;
+
+        if (!query_numbers_weighs(u, i))
+            continue;
+        c = &p->cut[tb->met[query_numbers_func(u, i)] - 1];
+        c->func = query_numbers_func(u, i);
+        if (query_bit(u->again, i))
+            continue;
+        c->total += u->sum[i].sum;
+        c->samples += u->sum[i].low >> QUERY_NODE_BITS;
+        c->places++;
+    }
+    for (uint32_t k = 0; k < u->n_acc; k++) {
+        for (uint32_t i = 0; i < u->acc[k]->n_entry; i++) {
+            const struct query_entry *x = &u->acc[k]->entry[i];
+
+            if (x->node && query_numbers_weighs(u, x->node))
+                p->cut[tb->met[query_numbers_func(u, x->node)] - 1].self += x->sum;
+        }
+    }
+    for (uint32_t i = 0; i < p->n; i++)
+        tb->met[p->cut[i].func] = 0;
+}
+
+static int on_level(void *ctx, struct query_tree *t, struct query_numbers *u, uint32_t group,
+                    struct query_err *e)
+{
+    struct table *tb = ctx;
+    struct part *p = query_grow(tb->q, tb->part, tb->n_part, &tb->part_room, sizeof *p, e);
+
+    if (!p)
+        return -ENOMEM;
+    tb->part = p;
+    p += tb->n_part++;
+    *p = (struct part){.group = group};
+    TRY(query_numbers_name(tb->q, t, u, e));
+    TRY(meet(tb, t, u, p, e));
+    cut_numbers(tb, u, p);
+    return 0;
+}
+
+static void weigh_parts(struct table *tb)
+{
+    for (uint32_t k = 0; k < tb->n_part; k++) {
+        for (uint32_t i = 0; i < tb->part[k].n; i++) {
+            const struct cut *c = &tb->part[k].cut[i];
+            struct query_row *r = &tb->row[tb->key_of[c->func]];
+
+            r->self += c->self;
+            r->total += c->total;
+            r->samples += c->samples;
+            r->places += c->places;
+            if (nameless(&tb->t->fn[c->func]))
+                r->unsymbolised += c->self;
         }
     }
 }
@@ -429,6 +552,18 @@ static int groups(struct table *tb, struct query_top *ret, struct query_err *e)
         if (!tb->again[i])
             cell[t->group[i]].total[row - 1] += t->w[0].total[i];
     }
+    for (uint32_t k = 0; k < tb->n_part; k++) {
+        const struct part *p = &tb->part[k];
+
+        for (uint32_t i = 0; i < p->n; i++) {
+            uint32_t row = at[tb->key_of[p->cut[i].func]];
+
+            if (!row)
+                continue;
+            cell[p->group].self[row - 1] += p->cut[i].self;
+            cell[p->group].total[row - 1] += p->cut[i].total;
+        }
+    }
     ret->n_by = tb->q->n_by;
     memcpy(ret->by, tb->q->by, sizeof ret->by);
     ret->n_group = n + rest;
@@ -443,7 +578,9 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
     TRY(make_rows(tb, e));
     QUERY_NEW(tb->q, &shown, tb->n, e);
     if (tb->by) {
-        weigh_numbers(tb);
+        TRY(weigh_numbers(tb, e));
+    } else if (tb->part) {
+        weigh_parts(tb);
     } else {
         TRY(find_again(tb, e));
         weigh(tb);
@@ -455,10 +592,12 @@ static int top(struct table *tb, struct query_top *ret, struct query_err *e)
     return query_shape_sums(tb->q, tb->s, &ret->sum, e);
 }
 
-/* Functions alone: then nodes need no names. */
+/* What nodes have in common is in their functions: then they need no names. */
 static bool numbers_do(const struct query *q, const struct query_top_ask *ask)
 {
-    return ask->key == QUERY_KEY_FN && q->n_by == 0;
+    if (q->n_by)
+        return ask->key == QUERY_KEY_FN && ask->match.n == 0 && ask->n_any == 0;
+    return detail_of(ask->key) == QUERY_OF_FUNCTIONS;
 }
 
 /* Patterns are tried on full names: numbers have one name per function. */
@@ -473,10 +612,14 @@ static int by_numbers(struct table *tb, struct query_shape *s, struct query_numb
 {
     TRY(query_gather_listed(tb->q, e));
     *ret_done = false;
-    if (patterns_do(tb->q, tb->ask))
-        TRY(query_tree_numbers(tb->q, s, u, ret_done, e));
+    if (tb->q->n_by)
+        TRY(query_tree_numbers_by(tb->q, on_level, tb, s, ret_done, e));
+    else if (patterns_do(tb->q, tb->ask))
+        TRY(query_tree_numbers(tb->q, false, s, u, ret_done, e));
     if (!*ret_done)
         return query_gather_columns(tb->q->gather, e);
+    if (tb->q->n_by)
+        return 0;
     tb->by = u;
     return query_numbers_name(tb->q, s->t, u, e);
 }

@@ -82,8 +82,11 @@ static int matched(struct query *q, const struct query_shape *s, struct str patt
 
     QUERY_NEW(q, &bit, s->t->n_func, e);
     QUERY_NEW(q, &list, fns->n, e);
-    if (s->seen) {
+    if (s->seen)
         any = *s->seen;
+    if (s->hit) {
+        memcpy(bit, s->hit, s->t->n_func * sizeof *bit);
+    } else if (s->seen) {
         TRY(query_tree_match_all(q, s->t, &pattern, 1, "match", bit, e));
     } else {
         TRY(query_shape_find(q, s, &pattern, 1, "match", in_view, bit, each, &any, e));
@@ -139,15 +142,18 @@ int query_flame_rows(struct query *q, const struct query_tree *t, uint32_t root,
     return 0;
 }
 
-/* Inverted trees are made of whole stacks. */
-static bool wants_all(const struct query_flame_ask *ask)
-{
-    return ask->width == 0 || ask->invert;
-}
-
 static struct query_shown_ask shown_ask(const struct query_flame_ask *ask)
 {
     return (struct query_shown_ask){.width = ask->width, .root = ask->root, .match = ask->match};
+}
+
+static int gather(struct query *q, const struct query_flame_ask *ask, struct query_err *e)
+{
+    const struct query_shown_ask shown = shown_ask(ask);
+
+    if (ask->width == 0)
+        return query_gather(q, 0, e);
+    return ask->invert ? query_gather_listed(q, e) : query_gather_shown(q, &shown, e);
 }
 
 static int shape(struct query *q, const struct query_flame_ask *ask, struct query_shape *s,
@@ -157,7 +163,9 @@ static int shape(struct query *q, const struct query_flame_ask *ask, struct quer
     bool done = false;
 
     s->t = &s->all;
-    if (!wants_all(ask))
+    if (ask->width && ask->invert)
+        TRY(query_tree_inverted(q, &shown, s, &done, e));
+    else if (ask->width)
         TRY(query_tree_shown(q, &shown, s, &done, e));
     if (done)
         return 0;
@@ -207,17 +215,13 @@ int query_max_nodes(uint32_t max_nodes, struct query_err *e)
 int query_flame(struct query *q, const struct query_flame_ask *ask, struct query_flame *ret,
                 struct query_err *e)
 {
-    const struct query_shown_ask shown = shown_ask(ask);
     struct query_flame f = {.view_asked = ask->root};
     struct query_shape s = {};
     int r;
 
     TRY(query_max_nodes(ask->max_nodes, e));
     q->detail = ask->detail;
-    if (wants_all(ask))
-        TRY(query_gather(q, 0, e));
-    else
-        TRY(query_gather_shown(q, &shown, e));
+    TRY(gather(q, ask, e));
     r = flame(q, ask, &s, &f, e);
     query_shape_deinit(&s);
     if (r == 0)

@@ -546,38 +546,46 @@ struct query_stacks query_tree_stacks(const struct query_tree *t, uint32_t side)
 }
 
 /* Depth first with a counter per key. */
-int query_tree_again(struct query *q, const struct query_tree *t, const uint32_t *key_of,
-                     uint32_t n_key, uint8_t *again, struct query_err *e)
+int query_again(struct query *q, uint32_t n, const uint32_t *parent, const uint32_t *key,
+                uint32_t n_key, uint8_t *again, struct query_err *e)
 {
     uint32_t *first, *next, *open, i;
 
-    QUERY_NEW(q, &first, t->n, e); /* first child; next sibling: 0 is no child of anyone */
-    QUERY_NEW(q, &next, t->n, e);
+    QUERY_NEW(q, &first, n, e); /* first child; next sibling: 0 is no child of anyone */
+    QUERY_NEW(q, &next, n, e);
     QUERY_NEW(q, &open, n_key, e);
-    for (i = t->n - 1; i > 0; i--) {
-        next[i] = first[t->parent[i]];
-        first[t->parent[i]] = i;
+    for (i = n - 1; i > 0; i--) {
+        next[i] = first[parent[i]];
+        first[parent[i]] = i;
     }
     for (i = first[0]; i;) {
-        bool frame = !(t->flag[i] & QUERY_NODE_LEVEL);
-        uint32_t k = key_of[t->func[i]];
-
-        if (frame)
-            again[i] = open[k]++ > 0;
+        if (key[i] != UINT32_MAX)
+            again[i] = open[key[i]]++ > 0;
         if (first[i]) {
             i = first[i];
             continue;
         }
         for (;;) { /* done with i: to its sibling, or up */
-            if (!(t->flag[i] & QUERY_NODE_LEVEL))
-                open[key_of[t->func[i]]]--;
-            if (next[i] || t->parent[i] == 0)
+            if (key[i] != UINT32_MAX)
+                open[key[i]]--;
+            if (next[i] || parent[i] == 0)
                 break;
-            i = t->parent[i];
+            i = parent[i];
         }
         i = next[i];
     }
     return 0;
+}
+
+int query_tree_again(struct query *q, const struct query_tree *t, const uint32_t *key_of,
+                     uint32_t n_key, uint8_t *again, struct query_err *e)
+{
+    uint32_t *key;
+
+    QUERY_NEW(q, &key, t->n, e);
+    for (uint32_t i = 0; i < t->n; i++)
+        key[i] = t->flag[i] & QUERY_NODE_LEVEL ? UINT32_MAX : key_of[t->func[i]];
+    return query_again(q, t->n, t->parent, key, n_key, again, e);
 }
 
 int query_tree_mark_again(struct query *q, struct query_tree *t, struct query_err *e)

@@ -47,6 +47,21 @@ static int again_bits(struct query_layers *s, const struct query_layer *l, struc
     return 0;
 }
 
+/* What was summed of a layer. */
+static int hand_numbers(struct query_layers *s, const struct query_layer *l,
+                        struct query_numbers *ret, struct query_err *e)
+{
+    ret->n = l->n;
+    ret->parent = l->parent;
+    ret->func = l->func;
+    ret->named = l->named;
+    ret->epoch = l->acc[0]->trie.epoch;
+    ret->sum = s->sum;
+    ret->n_acc = l->n_acc;
+    ret->acc = l->acc;
+    return s->again ? again_bits(s, l, ret, e) : 0;
+}
+
 static int numbers(struct query_layers *s, struct query_shape *made, struct query_numbers *ret,
                    struct query_err *e)
 {
@@ -64,33 +79,70 @@ static int numbers(struct query_layers *s, struct query_shape *made, struct quer
     TRY(query_layer_sum(s, l, INT64_MAX, &ret->merged, &picked, e));
     if (l->made)
         ret->merged = s->left;
-    ret->n = l->n;
-    ret->parent = l->parent;
-    ret->func = l->func;
-    ret->named = l->named;
-    ret->epoch = l->acc[0]->trie.epoch;
-    ret->sum = s->sum;
-    ret->n_acc = l->n_acc;
-    ret->acc = l->acc;
-    TRY(again_bits(s, l, ret, e));
+    TRY(hand_numbers(s, l, ret, e));
     return query_alive(s->q, e);
 }
 
-int query_tree_numbers(struct query *q, struct query_shape *ret_s, struct query_numbers *ret,
-                       bool *ret_done, struct query_err *e)
+int query_tree_numbers(struct query *q, bool stacks, struct query_shape *ret_s,
+                       struct query_numbers *ret, bool *ret_done, struct query_err *e)
+{
+    struct query_shape made = {};
+    struct query_tree t = {};
+    struct query_layers s = {.q = q, .t = &t, .again = !stacks, .full = stacks};
+    int r;
+
+    *ret_done = query_layers_asked(q, false, stacks) && q->n_by == 0 && query_layers_fit(q->gather);
+    if (!*ret_done)
+        return 0;
+    s.named = query_layers_named(q, stacks);
+    r = numbers(&s, &made, ret, e);
+    if (r == 0)
+        query_layers_hand_over(&s, &made, ret_s);
+    else
+        query_tree_deinit(&t);
+    return r;
+}
+
+/* One layer after the other, in the same memory. */
+static int numbers_each(struct query_layers *s, query_numbers_fn *fn, void *ctx,
+                        struct query_err *e)
+{
+    struct query_layer *l = NULL;
+    uint32_t n = 0;
+
+    TRY(query_layers_start(s, &l, &n, e));
+    s->t->w[0].total = s->total;
+    s->t->w[0].samples = s->samples;
+    for (uint32_t i = 0; i < n; i++) {
+        struct query_numbers u = {};
+        uint32_t picked = 0;
+        int r = query_layer_sum(s, &l[i], INT64_MAX, &u.merged, &picked, e);
+
+        if (r == 0)
+            r = hand_numbers(s, &l[i], &u, e);
+        if (r == 0)
+            r = fn(ctx, s->t, &u, s->t->group[l[i].top], e);
+        query_numbers_deinit(&u);
+        TRY(r);
+    }
+    return query_alive(s->q, e);
+}
+
+int query_tree_numbers_by(struct query *q, query_numbers_fn *fn, void *ctx, struct query_shape *ret,
+                          bool *ret_done, struct query_err *e)
 {
     struct query_shape made = {};
     struct query_tree t = {};
     struct query_layers s = {.q = q, .t = &t, .again = true};
     int r;
 
-    *ret_done = query_layers_asked(q, false) && q->n_by == 0 && query_layers_fit(q->gather);
+    assert(q->n_by);
+    *ret_done = query_layers_asked(q, false, false) && query_layers_fit(q->gather);
     if (!*ret_done)
         return 0;
-    s.named = query_layers_named(q);
-    r = numbers(&s, &made, ret, e);
+    r = numbers_each(&s, fn, ctx, e);
     if (r == 0)
-        query_layers_hand_over(&s, &made, ret_s);
+        query_layers_hand_over(&s, &made, ret);
     else
         query_tree_deinit(&t);
     return r;
@@ -171,7 +223,7 @@ int query_tree_both(struct query *q, struct query_shape *ret_s, struct query_bot
     *ret_done = asks_for_pair(q);
     if (!*ret_done)
         return 0;
-    s.named = query_layers_named(q);
+    s.named = query_layers_named(q, false);
     r = pair(&s, ret, e);
     if (r == 0)
         query_layers_hand_over(&s, &made, ret_s);

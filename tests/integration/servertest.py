@@ -68,9 +68,10 @@ class Server:
         self.threads = [threading.Thread(target=f, daemon=True) for f in (self._out, self._err)]
         for t in self.threads:
             t.start()
-        event = self.ready if self.wait else self.listening
+        # the port is told on the one pipe, that it is ready on the other
+        events = (self.listening, self.ready) if self.wait else (self.listening,)
         end = time.monotonic() + START_S
-        while not event.wait(0.02):
+        while not all(e.wait(0.02) for e in events):
             if self.process.poll() is not None:
                 for t in self.threads:
                     t.join(5)

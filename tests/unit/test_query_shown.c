@@ -189,9 +189,9 @@ static bool is_short(struct query *q, const struct query_flame_ask *a)
 }
 
 /* A node that some tree has, or none has. */
-static uint64_t random_root(struct query *q)
+static uint64_t random_root(struct query *q, bool invert)
 {
-    const struct query_flame_ask all = {};
+    const struct query_flame_ask all = {.invert = invert};
     struct query_flame f = {};
     uint32_t i;
 
@@ -254,7 +254,7 @@ static void ask_twice(struct store *s, const struct shape *sh)
     bool taken;
 
     a.max_nodes = rnd(2) ? 0 : 2 + rnd(60);
-    a.root = random_root(q);
+    a.root = random_root(q, false);
     if (rnd(4) == 0)
         a.match = random_pattern();
     taken = is_short(q, &a);
@@ -303,6 +303,78 @@ static void random_trees(void **state)
     assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50);
 }
 
+/* ---- leaves first ------------------------------------------------------------------------------
+ */
+
+static bool is_inverted(struct query *q, const struct query_flame_ask *a)
+{
+    const struct query_shown_ask ask = {.width = a->width, .root = a->root, .match = a->match};
+    struct query_shape s = {};
+    bool done = false;
+
+    q->detail = QUERY_OF_FUNCTIONS;
+    assert_true(query_gather_listed(q, &test_err) == 0);
+    assert_true(query_tree_inverted(q, &ask, &s, &done, &test_err) == 0);
+    query_shape_deinit(&s);
+    return done;
+}
+
+static void inverted_twice(struct store *s, const struct shape *sh)
+{
+    struct query_flame_ask a = {.width = 1 + rnd(200), .by_name = rnd(2), .invert = true};
+    struct query_flame one = {}, two = {};
+    struct query_ask asked;
+    struct query *q = random_question(s, &asked);
+    bool taken;
+
+    a.max_nodes = rnd(2) ? 0 : 2 + rnd(60);
+    a.root = random_root(q, true);
+    if (rnd(4) == 0)
+        a.match = random_pattern();
+    taken = is_inverted(q, &a);
+    seen.all++;
+    seen.taken += taken;
+    seen.epochs += taken && sh->epochs > 1;
+    seen.shortened += taken && asked.short_names && sh->templates;
+    seen.zoomed += taken && a.root;
+    seen.filtered += taken && asked.n_filter;
+    seen.searched += taken && a.match.n;
+    flame(q, &a, &one);
+    query_whole_trees = true;
+    flame(q, &a, &two);
+    query_whole_trees = false;
+    same(&one, &two);
+    conserved(&one);
+    (void)query_free(q);
+}
+
+static void inverted_trees(void **state)
+{
+    (void)state;
+    memset(&seen, 0, sizeof seen);
+    for (uint32_t n = 0; n < 200; n++) {
+        struct shape sh;
+        struct store *s;
+
+        seed = n * 15485863 + 11;
+        sh = (struct shape){.services = 1 + rnd(4),
+                            .epochs = 1 + (rnd(3) == 0),
+                            .subs = 1 + (rnd(3) == 0),
+                            .depth = 1 + rnd(30),
+                            .funcs = 2 + rnd(20),
+                            .templates = rnd(2),
+                            .unknown = rnd(10) == 0,
+                            .vars = rnd(10) == 0};
+        s = random_store(&sh);
+        for (uint32_t i = 0; i < 8; i++)
+            inverted_twice(s, &sh);
+        (void)fake_store_free(s);
+    }
+    assert_true(seen.taken > seen.all / 3);
+    assert_true(seen.epochs > 100 && seen.shortened > 50 && seen.zoomed > 100);
+    assert_true(seen.filtered > 80 && seen.searched > 80);
+}
+
 /* ---- tables ------------------------------------------------------------------------------------
  */
 
@@ -321,8 +393,31 @@ static bool is_by_numbers(struct query *q)
 
     q->detail = QUERY_OF_FUNCTIONS;
     assert_true(query_gather_listed(q, &test_err) == 0);
-    assert_true(query_tree_numbers(q, &s, &u, &done, &test_err) == 0);
+    assert_true(query_tree_numbers(q, false, &s, &u, &done, &test_err) == 0);
     query_numbers_deinit(&u);
+    query_shape_deinit(&s);
+    return done;
+}
+
+static int on_nobody(void *ctx, struct query_tree *t, struct query_numbers *u, uint32_t group,
+                     struct query_err *e)
+{
+    (void)ctx;
+    (void)t;
+    (void)u;
+    (void)group;
+    (void)e;
+    return 0;
+}
+
+static bool is_cut(struct query *q)
+{
+    struct query_shape s = {};
+    bool done = false;
+
+    q->detail = QUERY_OF_FUNCTIONS;
+    assert_true(query_gather_listed(q, &test_err) == 0);
+    assert_true(query_tree_numbers_by(q, on_nobody, NULL, &s, &done, &test_err) == 0);
     query_shape_deinit(&s);
     return done;
 }
@@ -343,12 +438,28 @@ static void same_table(const struct query_top *a, const struct query_top *b)
         const struct query_func *f = &a->func[x->func], *g = &b->func[y->func];
 
         assert_true(x->self == y->self && x->total == y->total && x->samples == y->samples);
-        assert_true(x->places == y->places);
+        assert_true(x->places == y->places && x->unsymbolised == y->unsymbolised);
         assert_true(f->key == g->key && f->kind == g->kind);
         same_text(f->name, g->name);
         same_text(f->scope, g->scope);
         same_text(f->file, g->file);
         same_text(f->bin, g->bin);
+    }
+}
+
+/* The rows cut by what by= names. */
+static void same_groups(const struct query_top *a, const struct query_top *b)
+{
+    assert_int_equal(a->n_by, b->n_by);
+    assert_int_equal(a->n_group, b->n_group);
+    for (uint32_t k = 0; k < a->n_group; k++) {
+        const struct query_top_group *x = &a->group[k], *y = &b->group[k];
+
+        assert_true(x->rest == y->rest && x->total == y->total && x->samples == y->samples);
+        for (uint32_t i = 0; i < a->n_by && !x->rest; i++)
+            same_text(x->label[i], y->label[i]);
+        for (uint32_t i = 0; i < a->n; i++)
+            assert_true(x->self[i] == y->self[i] && x->sums[i] == y->sums[i]);
     }
 }
 
@@ -373,11 +484,13 @@ static void same_searches(const struct query_top *a, const struct query_top *b)
 static void tables(void **state)
 {
     uint32_t taken = 0, merged = 0, shortened = 0, epochs = 0, pages = 0, filtered = 0,
-             searched = 0;
+             searched = 0, keyed = 0, cut = 0;
 
     (void)state;
-    for (uint32_t n = 0; n < 400; n++) {
-        struct query_top_ask a = {.n_any = 0};
+    for (uint32_t n = 0; n < 600; n++) {
+        static const enum query_key keys[] = {QUERY_KEY_FN, QUERY_KEY_FN, QUERY_KEY_FILE,
+                                              QUERY_KEY_BIN};
+        struct query_top_ask a = {.key = QUERY_KEY_FN};
         struct query_top one = {}, two = {};
         struct query_ask asked;
         struct shape sh;
@@ -395,6 +508,7 @@ static void tables(void **state)
                             .vars = rnd(10) == 0};
         s = random_store(&sh);
         q = random_question(s, &asked);
+        a.key = keys[rnd(4)];
         a.sort = (enum query_sort)rnd(3);
         a.limit = rnd(3) ? 1 + rnd(30) : 1000;
         a.match = rnd(3) ? (struct str){NULL, 0} : random_pattern();
@@ -407,7 +521,10 @@ static void tables(void **state)
             shortened += asked.short_names && sh.templates;
             epochs += sh.epochs > 1;
             searched += a.match.n && a.n_any;
+            keyed += a.key != QUERY_KEY_FN;
         }
+        if (asked.n_by && a.key == QUERY_KEY_FN && !a.match.n && !a.n_any)
+            cut += is_cut(q);
         do {
             top(q, &a, &one);
             query_whole_trees = true;
@@ -415,6 +532,7 @@ static void tables(void **state)
             query_whole_trees = false;
             same_table(&one, &two);
             same_searches(&one, &two);
+            same_groups(&one, &two);
             a.after = one.next;
             pages++;
         } while (one.next.n);
@@ -422,7 +540,7 @@ static void tables(void **state)
         (void)fake_store_free(s);
     }
     assert_true(taken > 100 && merged > 30 && shortened > 10 && epochs > 10 && pages > 500);
-    assert_true(filtered > 20 && searched > 10);
+    assert_true(filtered > 20 && searched > 10 && keyed > 50 && cut > 15);
 }
 
 /* ---- callers and callees -----------------------------------------------------------------------
@@ -700,6 +818,7 @@ static void sum_of_small_ones(void **state)
 enum how {
     PLAIN,
     FILTERED,
+    INVERTED,
     TABLE,
     SANDWICH,
     HOWS,
@@ -716,8 +835,11 @@ static bool nth_fails(struct store *s, uint64_t n, enum how how)
                           .n_filter = how == FILTERED,
                           .filter = {STR("merge:f1")},
                           .need_type = true};
-    const struct query_flame_ask ask = {
-        .width = 50, .max_nodes = 40, .match = n % 3 ? STR("/f[12]/") : (struct str){NULL, 0}};
+    const struct query_flame_ask ask = {.width = 50,
+                                        .max_nodes = 40,
+                                        .invert = how == INVERTED,
+                                        .root = how == INVERTED && n % 3 == 0,
+                                        .match = n % 3 ? STR("/f[12]/") : (struct str){NULL, 0}};
     const struct query_top_ask table = {.limit = 5, .n_any = 1, .any = {STR("f2")}};
     const struct query_sandwich_ask sandwich = {.fn = STR("f1"), .width = 50};
     struct query_sandwich w = {};
@@ -759,9 +881,10 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_trees),      cmocka_unit_test(tables),
-        cmocka_unit_test(sandwiches),        cmocka_unit_test(differences),
-        cmocka_unit_test(sum_of_small_ones), cmocka_unit_test(no_memory),
+        cmocka_unit_test(random_trees), cmocka_unit_test(inverted_trees),
+        cmocka_unit_test(tables),       cmocka_unit_test(sandwiches),
+        cmocka_unit_test(differences),  cmocka_unit_test(sum_of_small_ones),
+        cmocka_unit_test(no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

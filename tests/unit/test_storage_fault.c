@@ -5,7 +5,8 @@
  * is acknowledged that is not there after a restart or a power cut; the next batch works, or the
  * store is read-only and says why. Then the same with the n-th allocation.
  *
- * Each 17th call, each 397th allocation; with STRATA_LONG=1 each call, each 7th allocation.
+ * Each 17th call, each 397th allocation; with STRATA_LONG=1 each call, each 7th allocation;
+ * STRATA_ALLOC_STEP says which else.
  */
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -298,7 +299,12 @@ static void test_io_in_a_row(void **state)
 /* Most are alike: those of SQLite in one statement. */
 static uint64_t memory_step(void)
 {
-    return step() == 1 ? 7 : 397;
+    const char *text = getenv("STRATA_ALLOC_STEP"); // NOLINT(concurrency-mt-unsafe)
+    uint64_t n = step() == 1 ? 7 : 397;
+
+    if (text)
+        assert_true(str_u64(str_c(text), &n) && n > 0);
+    return n;
 }
 
 static void memory_loop(const char *what, uint64_t in_a_row)

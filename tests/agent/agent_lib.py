@@ -97,11 +97,21 @@ def cpu_clock_ns(pid):
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
+def steal_ns(cpu):
+    """What the hypervisor took from a CPU, so far."""
+    with open("/proc/stat", encoding="ascii") as f:
+        words = next(l.split() for l in f if l.startswith(f"cpu{cpu} "))
+    return int(words[8]) * 10 ** 9 // os.sysconf("SC_CLK_TCK")
+
+
 class Burn:
-    """A burner, waiting; go() lets it use its CPU seconds on one CPU and returns (clock, variance):
-    its exact CPU time, and the variance of a fair sampler's answer with this period."""
+    """A burner, waiting; go() lets it use its CPU seconds on one CPU and returns its exact CPU time.
+    Then variance is that of a fair sampler's answer with this period, and stolen_ns the time that the
+    hypervisor took while it was running, by its share: a process's clock leaves that out, the event's
+    goes on."""
 
     def __init__(self, seconds, cpu, *pauses):
+        self.cpu, self.stolen_ns = cpu, 0
         self.proc = subprocess.Popen([tool("burn"), *map(str, (seconds, cpu, *pauses))], text=True,
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self.proc.pid
@@ -111,6 +121,7 @@ class Burn:
         self.proc.stdin.write("\n")
         self.proc.stdin.close()
         wall, cpu = time.monotonic_ns(), cpu_clock_ns(self.pid)
+        begin, stolen = wall, steal_ns(self.cpu)
         while self.proc.poll() is None:
             time.sleep(0.2)
             now = time.monotonic_ns()
@@ -124,7 +135,10 @@ class Burn:
             wall, cpu = now, used
         total = int(self.proc.stdout.read().split()[1])
         self.proc.stdout.close()
-        self.add(time.monotonic_ns() - wall, total - cpu, period_ns)
+        end = time.monotonic_ns()
+        self.add(end - wall, total - cpu, period_ns)
+        stolen = steal_ns(self.cpu) - stolen
+        self.stolen_ns = total * stolen / max(end - begin - stolen, 1)
         self.proc.wait()
         return total
 

@@ -188,8 +188,9 @@ def first_picture(o, emit):
                     time.sleep(0.02)
                 took.append(time.monotonic() - begin)
                 r.stdin.close()
-                for pid in family(r.pid):  # the loop does not end by itself
-                    os.kill(pid, signal.SIGKILL)
+                for pid in family(r.pid):  # the loop does not end by itself; record ends with it
+                    if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == os.path.basename(o.loop):
+                        os.kill(pid, signal.SIGKILL)
                 r.wait()
         finally:
             server.kill()

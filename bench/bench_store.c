@@ -24,9 +24,9 @@
 #include "server/msg.h"
 
 struct options {
-    const char *dir, *data;
+    const char *dir, *data, *store;
     uint32_t batch, seal_ms, workers, wait_s;
-    bool smoke;
+    bool smoke, keep;
 };
 
 static void value(const char *name, double v, const char *unit, uint64_t n)
@@ -258,13 +258,20 @@ static void run(const struct options *o)
     char line[64];
     bool compact;
 
-    bench_open(&b, o->dir, o->data, o->workers);
-    load(&b, o);
-    live_hour(&b, o);
+    if (o->store) {
+        bench_open_kept(&b, o->store, o->data, o->workers);
+    } else {
+        bench_open(&b, o->dir, o->data, o->workers);
+        load(&b, o);
+        live_hour(&b, o);
+    }
     compact = await_one_part(&b, o);
     value("compacted", compact, "flag", 1);
     if (compact)
         sealed_hour(&b);
+    b.keep = o->keep || o->store;
+    if (o->keep)
+        (void)fprintf(stderr, "kept: %s\n", b.dir);
     l = lean_new(&b.d);
     (void)puts("ready");
     (void)fflush(stdout);
@@ -284,6 +291,8 @@ enum {
     OPT_SEAL,
     OPT_WORKERS,
     OPT_WAIT,
+    OPT_KEEP,
+    OPT_STORE,
     OPT_SMOKE
 };
 
@@ -319,6 +328,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_WAIT:
         o->wait_s = number(arg, state);
         return 0;
+    case OPT_KEEP:
+        o->keep = true;
+        return 0;
+    case OPT_STORE:
+        o->store = arg;
+        return 0;
     case OPT_SMOKE:
         o->smoke = true;
         return 0;
@@ -337,6 +352,8 @@ int main(int argc, char **argv)
          0},
         {"workers", OPT_WORKERS, "N", 0, "threads of a scan; default 1", 0},
         {"wait", OPT_WAIT, "S", 0, "for compaction, at most; default 300", 0},
+        {"keep", OPT_KEEP, NULL, 0, "leave the store, and say where", 0},
+        {"store", OPT_STORE, "DIR", 0, "one that was kept: nothing is loaded, and it stays", 0},
         {"smoke", OPT_SMOKE, NULL, 0, "the least that shows it works", 0},
         {},
     };

@@ -39,6 +39,8 @@ void bench_open(struct bench *b, const char *below, const char *data, uint32_t w
 /* The same, whose workload begins at that hour. */
 void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,
                    real_ns hour);
+/* A store of this workload that was kept, as bench_open() opens one. */
+void bench_open_kept(struct bench *b, const char *dir, const char *data, uint32_t workers);
 void bench_reopen(struct bench *b); /* as a server that has just started */
 void bench_close(struct bench *b);  /* the store's folder goes too, unless it is kept */
 

@@ -126,13 +126,32 @@ void bench_open(struct bench *b, const char *below, const char *data, uint32_t w
     bench_open_at(b, below, data, workers, hour);
 }
 
-void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,
-                   real_ns hour)
+static void prepare(struct bench *b, const char *data, uint32_t workers, real_ns hour)
 {
     *b = (struct bench){.workers = workers, .hour = hour};
     if (data)
         b->d = data_open(data);
     atomic_store(&b->now, b->hour.v);
+}
+
+void bench_open_kept(struct bench *b, const char *dir, const char *data, uint32_t workers)
+{
+    real_ns hour;
+
+    if (!real_ns_parse(STR(HOUR), &hour))
+        data_die("the hour is no time");
+    prepare(b, data, workers, hour);
+    atomic_fetch_add(&b->now, DATA_SPAN_MS * NS_PER_MS);
+    b->dir = strdup(dir);
+    if (!b->dir)
+        data_die("out of memory");
+    start(b);
+}
+
+void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,
+                   real_ns hour)
+{
+    prepare(b, data, workers, hour);
     if (asprintf(&b->dir, "%s/bench_store.XXXXXX", below) < 0 || !mkdtemp(b->dir))
         data_die("%s: no data directory can be made (--dir): %s", below, strerrordesc_np(errno));
     start(b);

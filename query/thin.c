@@ -80,16 +80,20 @@ static bool measure(const struct store_share *s, struct extent *ret)
 static void scatter(struct query_scratch *w, const struct store_trie *t,
                     const struct store_share *s)
 {
-    uint32_t ahead = s->n > AHEAD ? s->n - AHEAD : 0;
+    const uint32_t n = s->n, ahead = n > AHEAD ? n - AHEAD : 0;
+    const uint32_t *fnode = t->fnode, *node = s->node;
+    const uint64_t *count = s->count;
+    uint64_t *low = w->low;
+    uint32_t *at = w->at;
 
-    memset(w->low, 0, t->n_fnode * sizeof *w->low);
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t f = t->fnode[s->node[i]];
+    memset(low, 0, t->n_fnode * sizeof *low);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t f = fnode[node[i]];
 
         if (i < ahead)
-            __builtin_prefetch(&t->fnode[s->node[i + AHEAD]]);
-        w->at[i] = f;
-        w->low[f] += s->count[i] << NODE_BITS;
+            __builtin_prefetch(&fnode[node[i + AHEAD]]);
+        at[i] = f;
+        low[f] += count[i] << NODE_BITS;
     }
 }
 
@@ -101,20 +105,28 @@ static void scatter_sums(struct query_scratch *w, const struct store_trie *t,
         w->sum[w->at[i]] += s->sum.v[i];
 }
 
-/* Picks what reaches the floor, last first. The nodes of the root are those below it. */
+/*
+ * Picks what reaches the floor, last first. The nodes of the root are those below it.
+ *
+ * Most nodes are the only child of the one before them. What such a one hands up is carried in a
+ * register, and the word it goes to was read before, since one that was just written is slow to
+ * read again. Which nodes those are, and which are 0, is noise to a predictor: no branch.
+ */
 static uint32_t add_counts(uint64_t *low, const uint32_t *parent, uint32_t n, uint64_t floor,
                            uint32_t *pick)
 {
+    uint64_t own = low[n - 1], carry = 0;
     uint32_t picked = 0;
 
     for (uint32_t i = n - 1; i > 0; i--) {
-        uint64_t one = low[i];
+        uint64_t one = own + carry;
 
-        if (one == 0)
-            continue;
-        low[i] = ++one;
-        low[parent[i]] += one;
-        if (one >= floor)
+        own = low[i - 1];
+        one += one != 0;
+        low[i] = one;
+        low[parent[i]] += one; /* of the node before: written again in its turn */
+        carry = parent[i] == i - 1 ? one : 0;
+        if (__builtin_expect(one >= floor, 0))
             pick[picked++] = i;
     }
     return picked;

@@ -107,16 +107,15 @@ uint32_t query_slim_add_up(struct query_slim *v, const uint32_t *parent, uint32_
 {
     uint32_t picked = 0;
 
-    assert(parent && n > 0);
+    assert(parent && n > 0 && floor > 0);
     for (uint32_t i = n - 1; i > 0; i--) {
         struct query_slim one = v[i];
 
-        if ((one.sum | (int64_t)one.low) == 0)
-            continue;
-        v[i].low = ++one.low;
+        one.low += (one.sum | (int64_t)one.low) != 0; /* no branch: which are 0 is noise */
+        v[i].low = one.low;
         v[parent[i]].sum += one.sum;
         v[parent[i]].low += one.low;
-        if (one.sum >= floor)
+        if (__builtin_expect(one.sum >= floor, 0))
             pick[picked++] = i;
     }
     return picked;

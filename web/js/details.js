@@ -16,6 +16,7 @@ import { show } from './safe.js';
  * @property {boolean} periodic   samples count ticks, so n has an error
  * @property {boolean} short
  * @property {string} [whole]  what function 0 is, where it is not the whole selection
+ * @property {number} [selfOfRoot]  where row 0 stands for a function that also occurs below itself: all of its own
  */
 
 const isLevelName = (/** @type {string} */ name) => /=|^\[other groups\]$/.test(name);
@@ -42,7 +43,7 @@ function figures(c, n) {
   const of = up >= 0 ? t.total[up] : c.parentOfRoot;
   return {
     v,
-    self: t.self[n],
+    self: n === 0 ? (c.selfOfRoot ?? t.self[0]) : t.self[n],
     samples: t.samples[n],
     parent: Number.isNaN(of) ? '' : percent(v, of),
     view: percent(v, t.total[c.root]),

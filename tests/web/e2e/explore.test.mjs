@@ -298,6 +298,11 @@ test('sandwich: callers above, callees below, one scale; by key, click and link;
     assert.match(await said('callees'), /^forward, .* of parent/, 'below the function its callees begin');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent === 'forward');
+    /* it calls itself: what is its own is what the table says, in the head and in the footer */
+    const own = (await text(page, '#sandwich .panel-head')).match(/self ([\d.]+ core-s)/)[1];
+    await page.locator('#sandwich .callees .a11y-tree').focus();
+    await page.keyboard.press('Home');
+    assert.ok((await text(page, '#inspector')).includes(`${own} self`), `${own} in ${await text(page, '#inspector')}`);
     assert.equal((await params(page)).fn, 'forward');
     assert.ok(Number(want.total) > 0);
     /* a click on the widest caller puts it in the middle: its bar stands one row above the bottom */

@@ -712,6 +712,10 @@ test('pointing shows the function everywhere: graph to table, table to graph; in
     await settled(page);
     assert.equal(asked('/flamegraph').at(-1).params.get('invert'), '1');
     assert.equal((await params(page)).invert, '1');
+    /* leaves below the root: what they weigh there is what is their own, and together they are everything */
+    const sums = await page.evaluate(() => { const t = window.strataGraph.tree; let first = 0; for (let i = 1; i < t.n; i++) if (t.depth[i] === 1) first += t.total[i]; return [first + t.self[0], t.total[0]]; });
+    assert.equal(sums[0], sums[1]);
+    assert.equal(sums[1], server.treeOf('3k').total[0]);
     assert.equal(await page.locator('button', { hasText: 'Invert' }).getAttribute('aria-pressed'), 'true');
   });
 });

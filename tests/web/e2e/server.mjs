@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import * as answers from '../fixtures/answers.mjs';
 import { diff } from '../fixtures/diff.mjs';
 import * as figures from '../fixtures/figures.mjs';
-import { coverage, events, steps } from '../fixtures/marks.mjs';
+import { coverage, events, noSteps, steps } from '../fixtures/marks.mjs';
 import { sandwich } from '../fixtures/sandwich.mjs';
 import { makeTree } from '../fixtures/tree.mjs';
 
@@ -99,8 +99,9 @@ export async function serve({ base = '' } = {}) {
     if (path === '/types') return { status: 200, body: answers.types() };
     if (path === '/labels') return { status: 200, body: answers.labels() };
     if (path === '/status') return { status: 200, body: answers.status() };
-    if (path === '/steps') return { status: 200, body: steps() };
-    if (path === '/events') return { status: 200, body: events() };
+    const nothing = /^(never_ingested|no_agent_in_range|expired|future)$/.test(state.say.get('/flamegraph')?.(p)?.empty?.why ?? '');
+    if (path === '/steps') return { status: 200, body: nothing ? noSteps() : steps() };
+    if (path === '/events') return { status: 200, body: nothing ? { ...events(), events: [] } : events() };
     if (path === '/metrics') return { status: 200, body: figures.metrics(p) };
     if (path === '/metrics/query') return { status: 200, body: figures.means(p) };
     if (path === '/coverage') return { status: 200, body: coverage(p) };

@@ -55,7 +55,7 @@ export function createSandwich(el, on) {
 
   /** @param {api.Sandwich} a @param {typeof SIDES[number]} side @returns {import('../details.js').Context} */
   function context(a, side) {
-    return { tree: a[side].tree, type: a.type, root: 0, everything: a.unfiltered, parentOfRoot: NaN, periodic: a.quality.periodic, short: on.short(), whole: 'all functions of this name' };
+    return { tree: a[side].tree, type: a.type, root: 0, everything: a.unfiltered, parentOfRoot: NaN, periodic: a.quality.periodic, short: on.short(), whole: 'all functions of this name', selfOfRoot: a.function.self };
   }
   const of = (/** @type {typeof SIDES[number]} */ side) => /** @type {typeof sides[number]} */ (sides.find((s) => s.side === side));
   /** @param {typeof SIDES[number]} side @param {number} n */

@@ -3,6 +3,7 @@
  * The only module that fetches, and the only one that knows the API's field names. Answers leave it
  * checked and in the client's own shapes; errors leave it as ApiError with what a person needs.
  */
+import { lookup } from './safe.js';
 import { BadAnswer, decode } from './tree.js';
 
 /** /<base>/ui/<hash>/js/api.js: the page's own address says where the API and which UI this is. */
@@ -319,6 +320,9 @@ export async function diff(params, signal) {
 }
 /** @typedef {Awaited<ReturnType<typeof diff>>} Diff */
 
+/** More lines than these nobody tells apart; the server sends as many as were asked for. */
+const MOST_GROUPS = 24;
+
 /** What a group of `by` is called. @param {any} g */
 const groupName = (g) =>
   g.rest
@@ -364,7 +368,7 @@ export async function timeseries(params, signal) {
     samples: column('samples', (x, i) => (watched(x, i).length ? add(watched(x, i)) : null)),
     coveredNs: columnOf(a ?? {}, 'covered').map((v) => (v === null ? null : v * scale)),
     lost: columnOf(a ?? {}, 'lost'),
-    groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],
+    groups: all.length && (all.length > 1 || Object.keys(all[0]?.labels ?? {}).length) && params['by'] ? all.slice(0, MOST_GROUPS).map((s) => ({ name: groupName(s), rest: s.rest === true, value: columnOf(s, 'value') })) : [],
     empty: emptyOf(a?.empty),
   };
 }
@@ -430,6 +434,9 @@ export async function types(params, signal) {
   return list(a?.types).map((/** @type {any} */ t) => ({ ...typeOf(t), sources: num(t.sources), lastNs: num(t.last_ns) }));
 }
 
+/** Labels by name, whatever the names are. @param {any} x */
+const labelsOf = (x) => lookup(Object.fromEntries(Object.entries(x ?? {}).map(([k, v]) => [k, String(v)])));
+
 /** GET /labels: names that can be asked for. @param {Params} params @param {AbortSignal} signal */
 export async function labels(params, signal) {
   const a = await get('/labels', params, signal);
@@ -456,7 +463,7 @@ export async function steps(params, signal) {
     number: list(r.number).map(String),
     from: list(r.start).map((/** @type {any} */ x) => base + Number(x) * scale),
     dur: list(r.dur).map((/** @type {any} */ x) => Number(x) * scale),
-    labels: /** @type {Record<string, string>[]} */ (list(r.labels).map((/** @type {any} */ x) => Object.fromEntries(Object.entries(x ?? {}).map(([k, v]) => [k, String(v)])))),
+    labels: list(r.labels).map(labelsOf),
     inferred: list(r.inferred).map((/** @type {any} */ x) => x === true),
     parts: Object.entries(a?.part ?? {}).map(([name, column]) => ({ name, ns: list(column).map(num) })),
     more: a?.next !== null && a?.next !== undefined,
@@ -486,7 +493,7 @@ export async function coverage(params, signal) {
       type: typeOf(s.type),
       host: text(s.host),
       target: text(s.target),
-      labels: /** @type {Record<string, string>} */ (s.labels ?? {}),
+      labels: labelsOf(s.labels),
       coveredNs: num(s.covered_ns),
       askedNs: num(s.source_asked_ns),
       sourceNs: num(s.source_ns),
@@ -514,7 +521,7 @@ export async function coverage(params, signal) {
 
 /** @param {any} m */
 const metricOf = (m) => {
-  const labels = Object.fromEntries(Object.entries(m.labels ?? {}).map(([k, v]) => [k, String(v)]));
+  const labels = labelsOf(m.labels);
   return { name: text(m.name), unit: text(m.unit), labels, host: labels['host'] ?? '', target: text(m.target), status: text(m.status) };
 };
 

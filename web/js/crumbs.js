@@ -15,8 +15,8 @@ const MOST = 5;
  */
 export function crumbs(flame, t, root, short, act) {
   const steps = [
-    ...flame.view.path.slice(0, -1).map((p) => ({ name: p.name, hash: p.hash })),
-    ...pathTo(t, root).map((n) => ({ name: t.funcs.name[t.func[n]] ?? '', hash: hashOf(t, n) })),
+    ...flame.view.path.slice(0, -1).map((p) => ({ name: p.name, hash: () => p.hash })),
+    ...pathTo(t, root).map((n) => ({ name: t.funcs.name[t.func[n]] ?? '', hash: () => hashOf(t, n) })), // of the one that is pressed
   ];
   const shown = steps.length > MOST ? [steps[0], null, ...steps.slice(2 - MOST)] : steps;
   const text = (/** @type {string} */ name) => show(short ? shorten(name) : name);
@@ -32,7 +32,7 @@ export function crumbs(flame, t, root, short, act) {
           : i === shown.length - 1
             ? html`<li aria-current="true"><bdi class=${zoomed ? 'mono' : ''}>${text(p.name)}</bdi></li>`
             : html`<li>
-                <button class="crumb" type="button" @click=${() => act.zoom(p.hash)}><bdi>${text(p.name)}</bdi></button>
+                <button class="crumb" type="button" @click=${() => act.zoom(p.hash())}><bdi>${text(p.name)}</bdi></button>
               </li>`,
       )}
     </ol>

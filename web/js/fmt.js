@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /** Numbers: three significant digits, never a false 0 or a false 100 %, the unit always printed. Pure. */
+import { lookup } from './safe.js';
+
 
 const THIN = '\u202f';
 const MINUS = '\u2212';
@@ -104,7 +106,7 @@ export function rate(perSecond, t) {
   return `${sig3(perSecond * u.scale)}${u.text.startsWith('/') ? '' : THIN}${u.text}`;
 }
 
-const SHORT_UNIT = /** @type {Record<string, string>} */ ({ nanoseconds: 'ns', bytes: 'B', count: '' });
+const SHORT_UNIT = lookup({ nanoseconds: 'ns', bytes: 'B', count: '' });
 
 /** @param {Type} t */
 export const unitName = (t) => SHORT_UNIT[t.unit] ?? t.unit;

@@ -19,6 +19,15 @@ export function toast(text) {
   setTimeout(() => t.remove(), SHOWN_MS);
 }
 
+const NAMED = 4;
+/** @param {string[]} keys  of the link, whose values were not understood */
+export function tellNotices(keys) {
+  const more = keys.length - NAMED;
+  const which = keys.slice(0, NAMED).map((k) => `“${k}”`).join(', ');
+  if (keys.length === 1) toast(`${which} in the link is not understood: default used`);
+  else if (keys.length) toast(`${which}${more > 0 ? ` and ${more} more` : ''} in the link are not understood: defaults used`);
+}
+
 /** navigator.clipboard is undefined on plain HTTP: textarea and execCommand. @param {string} text @param {string} said */
 export async function copy(text, said) {
   let done = false;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /** Frame kind and binary -> origin: what a frame's colour means. First match wins. */
+import { lookup } from './safe.js';
+
 
 export const ORIGINS = /** @type {const} */ ([
   'python',
@@ -29,12 +31,12 @@ const BINARIES = [
   [/^lib(nccl|mpi)/, 4],
   [/^lib(cuda|cublas|cudnn|nv)/, 3],
 ];
-const KINDS = { python: 0, kernel: 5, gpu: 6 };
+const KINDS = lookup({ python: 0, kernel: 5, gpu: 6 });
 
 /** Index into ORIGINS. @param {string} kind @param {string} bin base name */
 export function originOf(kind, bin) {
   if (kind === 'native') return BINARIES.find(([re]) => re.test(bin))?.[1] ?? 1;
-  return KINDS[/** @type {keyof typeof KINDS} */ (kind)] ?? OTHER;
+  return KINDS[kind] ?? OTHER;
 }
 
 /** Pseudo-frames and unresolved frames are patterns, not colours. @returns {''|'nostack'|'unsym'} @param {string} name */

@@ -11,6 +11,12 @@ export function show(name) {
   return cut.replace(INVISIBLE, (c) => `<U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}>`);
 }
 
+/**
+ * A table that is looked up by text from outside: it has its own entries and no others, "constructor" is none.
+ * @template T @param {Record<string, T>} entries @returns {Readonly<Record<string, T>>}
+ */
+export const lookup = (entries) => Object.freeze(Object.assign(Object.create(null), entries));
+
 /** An address for href: http and https pass, anything else is ''. @param {string} url @param {string} [base] */
 export function safeUrl(url, base = globalThis.location?.href) {
   try {

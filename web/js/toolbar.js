@@ -6,7 +6,7 @@ import { icon } from './icons.js';
 import { createMenu } from './menu.js';
 import { ORIGIN_TEXT, ORIGINS, originOf } from './origin.js';
 import { binaries, binaryOf } from './paint.js';
-import { safeUrl, show } from './safe.js';
+import { lookup, safeUrl, show } from './safe.js';
 import { dateTime, fromField, toMs } from './time.js';
 import { selfOf } from './tree.js';
 
@@ -27,8 +27,10 @@ const EXPORTS = /** @type {const} */ ([
   ['text', 'Report (text)'],
 ]);
 const BINARIES = 8; // in the legend
+const MOST_LABELS = 200; // more of them are grouped by in the link alone
+const NO_WORDS = lookup({});
 /** What a group stands for. */
-const BY_WORDS = /** @type {Readonly<Record<string, string>>} */ ({
+const BY_WORDS = lookup({
   thread: 'Threads of this name, of all processes',
   pid: 'One process each, of its host',
   tid: 'One thread each, by its number',
@@ -75,13 +77,13 @@ export function createToolbar(at, on) {
     const names = on.labels().map((l) => l.name);
     const first = FIRST.filter((n) => n === 'thread' || names.includes(n));
     const now = on.state().by;
-    return ['', ...new Set([...(now ? [now] : []), ...first, ...names])];
+    return ['', ...new Set([...(now ? [now] : []), ...first, ...names.slice(0, MOST_LABELS)])];
   }
   function options() {
     const s = on.state(),
       level = on.type()?.kind === 'level';
     /** @param {'color'|'names'|'by'} key @param {string} text @param {readonly string[]} list @param {Record<string, string>} [words] @param {Readonly<Record<string, string>>} [titles] */
-    const pick = (key, text, list, words = {}, push = false, titles = {}) =>
+    const pick = (key, text, list, words = NO_WORDS, push = false, titles = NO_WORDS) =>
       html`<label class="option option-${key}"
         >${text}<select class="select" title=${titles[s[key]] ?? nothing} @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
           ${list.map((v) => html`<option value=${v} title=${titles[v] ?? nothing} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
@@ -102,7 +104,7 @@ export function createToolbar(at, on) {
       html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200 }) }))} @click=${() => menu.close()}>${text}</a>`;
     const act = (/** @type {string} */ text, /** @type {() => void} */ run) => html`<button class="pick" type="button" @click=${() => { menu.close(); run(); }}>${text}</button>`;
     render(
-      html`${pick('by', 'by', groupings(), { '': 'nothing' }, true, BY_WORDS)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
+      html`${pick('by', 'by', groupings(), lookup({ '': 'nothing' }), true, BY_WORDS)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button
           class="button toggle"
           type="button"
           aria-pressed=${s.invert === '1'}

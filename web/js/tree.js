@@ -120,8 +120,8 @@ export function decode(a, rootHash = 0n) {
 /** Path from the root to `i`, both included. @param {Tree} t @param {number} i */
 export function pathTo(t, i) {
   const path = [];
-  for (let k = i; k >= 0; k = t.parent[k]) path.unshift(k);
-  return path;
+  for (let k = i; k >= 0; k = t.parent[k]) path.push(k);
+  return path.reverse();
 }
 
 /** @param {Tree} t @param {number} i @returns {number[]} */

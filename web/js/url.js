@@ -53,7 +53,7 @@ const LONGEST = 4096;
 const MOST = 16; // values of a key that can stand several times
 
 /** @typedef {'f'|'any'} Lists  keys that can stand several times */
-/** @typedef {{[K in Exclude<keyof typeof DEFAULTS, Lists>]: string} & {[K in Lists]: string[]} & {unknown:[string,string][], notices:string[]}} State */
+/** @typedef {{[K in Exclude<keyof typeof DEFAULTS, Lists>]: string} & {[K in Lists]: string[]} & {unknown:[string,string][], notices:string[]}} State  notices: keys whose value was not understood */
 
 /** Are two values of a key the same? @param {string|string[]} a @param {string|string[]} b */
 export const same = (a, b) => a === b || (Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((x, i) => x === b[i]));
@@ -80,7 +80,7 @@ export function decode(search) {
     if (!Object.hasOwn(DEFAULTS, k)) {
       if (k !== 'v') s.unknown.push([k, v]);
     } else if (valid(k, v) && !(Array.isArray(s[k]) && s[k].length >= MOST)) s[k] = Array.isArray(s[k]) ? [...s[k], v] : v;
-    else s.notices.push(`“${k}” in the link is not understood: default used`);
+    else if (!s.notices.includes(k)) s.notices.push(k);
   }
   return s;
 }

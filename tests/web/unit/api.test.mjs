@@ -175,7 +175,7 @@ test('steps, events, coverage, groups, lines', async () => {
   const s = await api.steps({}, signal());
   assert.deepEqual([s.n, s.names[0].name, s.names[0].took.p90], [4, 'train', 20e9]);
   assert.deepEqual([s.from[0], s.dur[0], s.number[3]], [1764417598000, 12000, '3']);
-  assert.deepEqual(s.labels[1], { phase: 'warm' });
+  assert.deepEqual({ ...s.labels[1] }, { phase: 'warm' });
   assert.deepEqual(s.parts.map((p) => [p.name, p.ns[3]]), [['compute', null], ['idle_host', null]], 'unknown is not zero');
   given({ ...golden('steps'), row: { ...golden('steps').row, dur: [1] } });
   await assert.rejects(api.steps({}, signal()), /dur has 1 entries/);

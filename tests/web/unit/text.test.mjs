@@ -170,8 +170,7 @@ test('garbage URLs become the default, with a notice naming the key', () => {
   for (const [k, v] of [['view', 'pie'], ['f', 'keep'], ['norm', 'minute'], ['order', 'c'], ['a_from', 'then'], ['in', 'kind=x'], ['f', 'delete:x'], ['z', 'xyz'], ['sel', '12'], ['from', 'yesterday'], ['to', ''], ['sort', 'name'], ['color', '1'], ['by', 'a,,b'], ['by', 'a,b,c,d'], ['any', ' '], ['key', 'addr'], ['invert', '0'], ['agg', 'peak'], ['more', 'x']]) {
     const s = decode(`?${new URLSearchParams([[k, v]])}`);
     assert.deepEqual(s[k], DEFAULTS[k]);
-    assert.equal(s.notices.length, 1);
-    assert.ok(s.notices[0].includes(k));
+    assert.deepEqual(s.notices, [k]);
   }
   for (const bad of ['?%', '?%ff%fe', '?=&&&=', '?q', `?q=${'x'.repeat(9000)}`, '?__proto__=1&constructor=2']) assert.ok(decode(bad).q !== undefined);
   assert.equal(decode('?__proto__=1').unknown.length, 1);
@@ -204,7 +203,7 @@ test('filters: text and parts, of a frame, of a search', () => {
   assert.deepEqual(['keep:a', 'drop:a', 'start:a', 'merge:a', 'collapse:recursion'].map(keepsPaths), [true, true, false, false, false]);
   const many = decode(`?${new URLSearchParams(Array.from({ length: 20 }, (_, i) => ['f', `keep:${i}`]))}`);
   assert.equal(many.f.length, 16);
-  assert.match(many.notices[0], /“f”/);
+  assert.deepEqual(many.notices, ['f'], 'said once');
 });
 
 test('selectors: text and parts', () => {

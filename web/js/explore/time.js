@@ -6,6 +6,7 @@
 import * as api from '../api.js';
 import { hourly, windowFor } from '../chartmath.js';
 import { createLazyChart } from '../lazychart.js';
+import { show as visible } from '../safe.js';
 import * as store from '../store.js';
 import { isRelative, moved, stepOf, toMs, toSpec } from '../time.js';
 
@@ -91,7 +92,7 @@ export function createTime(on) {
     } catch (e) {
       if (/** @type {Error} */ (e).name === 'AbortError') return;
       series = null;
-      chart.setData(null, win, 'no data');
+      chart.setData(null, win, `could not be read: ${visible(/** @type {Error} */ (e).message)}`);
     }
     setRange();
     on.series();

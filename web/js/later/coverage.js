@@ -8,7 +8,7 @@ import * as api from '../api.js';
 import { count, percent, period, sig3, total } from '../fmt.js';
 import { icon } from '../icons.js';
 import * as prefs from '../prefs.js';
-import { show } from '../safe.js';
+import { lookup, show } from '../safe.js';
 import { level, shares } from '../shares.js';
 import { dateTime, span } from '../time.js';
 import { binaries, binaryTable, lossTable } from './datatables.js';
@@ -18,7 +18,7 @@ const SOURCES = 50;
 const RUNS = 120; // drawn of a source; the others are counted
 const ALL_RUNS = 1200; // of all sources together: the page stays small
 const GAPS = 8;
-const STATES = /** @type {Record<string, string>} */ ({ ok: 'looked', lost: 'looked, and the batch was given up', paused: 'paused', refused: 'refused', absent: 'absent' });
+const STATES = lookup({ ok: 'looked', lost: 'looked, and the batch was given up', paused: 'paused', refused: 'refused', absent: 'absent' });
 
 /**
  * @param {HTMLElement} el

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /** What the reasons of base/loss.h mean, in a line each; a test compares the words. A newer reason has its name alone. */
+import { lookup } from '../safe.js';
+
 
 /** @type {Readonly<Record<string, string>>} */
-export const LOSS = {
+export const LOSS = lookup({
   ticks_missed: 'ticks that never fired while the CPU was busy',
   ticks_missed_idle: 'ticks that never fired in idle time',
   ring_full: 'a record refused by a full ring',
@@ -30,4 +32,4 @@ export const LOSS = {
   throttled: 'no stack: more switches than stacks_per_s',
   not_run: 'a new thread that has not run yet',
   ring_refused: 'a stack refused by a full ring',
-};
+});

@@ -1,3 +1,5 @@
+
+import { lookup } from '../safe.js';
 // SPDX-License-Identifier: Apache-2.0
 /** What the Quality screen computes from answers before it draws: rows by host, loss over time. Pure. */
 
@@ -163,7 +165,7 @@ export function overMemory(hosts) {
 /** Hosts whose agents refused to build unwind tables: stacks end there as `notable`. @param {Host[]} hosts */
 export const refusedTables = (hosts) => hosts.filter((h) => (h.one('tables_refused') ?? 0) > 0).map((h) => h.host);
 
-const PY_STATES = /** @type {Record<string, [string, string]>} */ ({
+const PY_STATES = lookup(/** @type {Record<string, [string, string]>} */ ({
   ok: ['read', 'frames and lines stand in its stacks'],
   py_wait: ['starting', 'not initialised yet; asked again'],
   py_version: ['refused', 'a version whose layout is not known: 3.10 to 3.15 are'],
@@ -171,7 +173,7 @@ const PY_STATES = /** @type {Record<string, [string, string]>} */ ({
   py_free_threaded: ['refused', 'without the interpreter lock'],
   py_tls: ['refused', 'its thread states are not where they must be'],
   py_gone: ['gone', 'its memory can no longer be read'],
-});
+}));
 
 /** Pythons: host, version, state in words; only those that are there. @param {Host[]} hosts */
 export function pythons(hosts) {

@@ -3,7 +3,7 @@
 import { html, nothing } from '../../vendor/lit-html/lit-html.js';
 import { count, percent, sig3, total } from '../fmt.js';
 import { icon } from '../icons.js';
-import { safeUrl, show } from '../safe.js';
+import { lookup, safeUrl, show } from '../safe.js';
 import { level } from '../shares.js';
 import { dateTime, span } from '../time.js';
 import { LOSS } from './losswords.js';
@@ -15,7 +15,7 @@ export const ROWS = 50;
 const EVENTS = 20;
 const OLD_MS = 60_000; // agents send every few seconds
 const RUNS = 24; // drawn of a source; the others are counted
-const STATE_WORDS = /** @type {Record<string, string>} */ ({ ok: 'ok', paused: 'paused', refused: 'refused', absent: 'absent', lost: 'batch given up', ended: 'ended', '': 'unknown' });
+const STATE_WORDS = lookup({ ok: 'ok', paused: 'paused', refused: 'refused', absent: 'absent', lost: 'batch given up', ended: 'ended', '': 'unknown' });
 const BYTES = { id: '', name: '', unit: 'bytes', kind: 'level' };
 const bytes = (/** @type {number|null} */ n) => (n === null ? 'unknown' : total(n, BYTES));
 const n = (/** @type {number|null} */ x) => (x === null ? 'unknown' : count(x));

@@ -12,7 +12,6 @@ import { createA11yTree } from '../a11ytree.js';
 import { copyLink } from '../copylink.js';
 import { crumbs as crumbLine } from '../crumbs.js';
 import { inspector, tip } from '../details.js';
-import { showEmpty } from '../emptystate.js';
 import { reached, showError, stopRetry } from '../errorstate.js';
 import { createFrameActs } from '../explore/frame.js';
 import { createPanels } from '../explore/panels.js';
@@ -27,7 +26,7 @@ import { header, tellUpdate } from '../header.js';
 import { listen } from '../keys.js';
 import { createLive } from '../live.js';
 import { drawNav, screenUrl } from '../nav.js';
-import { announce, copy, toast } from '../notify.js';
+import { announce, copy, tellNotices, toast } from '../notify.js';
 import { createPins } from '../pins.js';
 import { qualityLine } from '../quality.js';
 import { createRangeMenu } from '../rangemenu.js';
@@ -327,6 +326,8 @@ export function start() {
         rows.clear();
         renderAll();
         panels.showMore();
+        const { showEmpty } = await import('../emptystate.js');
+        if (mine !== loadNumber) return;
         await showEmpty($('state'), a, { state: store.get, set: (patch) => store.set(patch, true), load: () => load(), widen: () => time.shift(0, 2) });
         return;
       }
@@ -669,7 +670,7 @@ export function start() {
   toolbar.draw();
   pins.draw();
   themed();
-  for (const n of store.get().notices) toast(n);
+  tellNotices(store.get().notices);
   load();
   /* For tests and measurements: what is deterministic about the work done. */
   Object.defineProperty(window, 'strataCounters', { value: graph.counters });

@@ -19,7 +19,7 @@ import * as parts from '../later/qualityparts.js';
 import { createLazyChart } from '../lazychart.js';
 import { createLive } from '../live.js';
 import { drawNav, screenUrl } from '../nav.js';
-import { toast } from '../notify.js';
+import { tellNotices, toast } from '../notify.js';
 import { colours } from '../paint.js';
 import { createRangeMenu } from '../rangemenu.js';
 import { show } from '../safe.js';
@@ -302,7 +302,7 @@ export function start(main) {
     void load();
   });
   document.title = 'Quality · Strata';
-  for (const x of store.get().notices) toast(x);
+  tellNotices(store.get().notices);
   selectorBar.draw();
   rangeMenu.draw();
   themed();

@@ -326,7 +326,7 @@ export function start() {
         rows.clear();
         renderAll();
         panels.showMore();
-        const { showEmpty } = await import('../emptystate.js');
+        const { showEmpty } = await import('../later/emptystate.js');
         if (mine !== loadNumber) return;
         await showEmpty($('state'), a, { state: store.get, set: (patch) => store.set(patch, true), load: () => load(), widen: () => time.shift(0, 2) });
         return;

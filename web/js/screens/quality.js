@@ -8,7 +8,7 @@ import * as prefs from '../prefs.js';
 import * as store from '../store.js';
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { copyLink } from '../copylink.js';
-import { showEmpty } from '../emptystate.js';
+import { showEmpty } from '../later/emptystate.js';
 import { count, percent, sig3 } from '../fmt.js';
 import { header, tellUpdate } from '../header.js';
 import { icon } from '../icons.js';

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /** Nothing to show: what is known about why, looked up, and what each button does about it. */
-import * as api from './api.js';
-import * as prefs from './prefs.js';
-import { render } from '../vendor/lit-html/lit-html.js';
-import { parseSelector, trySelector, writeMatcher, writeSelector } from './selector.js';
-import * as states from './states.js';
-import { dateTime, rangeText, span, toSpec } from './time.js';
+import * as api from '../api.js';
+import * as prefs from '../prefs.js';
+import { render } from '../../vendor/lit-html/lit-html.js';
+import { parseSelector, trySelector, writeMatcher, writeSelector } from '../selector.js';
+import * as states from '../states.js';
+import { dateTime, rangeText, span, toSpec } from '../time.js';
 
 const slot = api.slot();
 const AGENTS = 6;
@@ -23,8 +23,8 @@ function matcherOf(text) {
 /**
  * @param {HTMLElement} el @param {Pick<api.Flame, 'empty'|'tree'|'quality'>} a
  * @param {object} on
- * @param {() => import('./url.js').State} on.state
- * @param {(patch: Partial<import('./url.js').State>) => boolean} on.set  false: it was so already
+ * @param {() => import('../url.js').State} on.state
+ * @param {(patch: Partial<import('../url.js').State>) => boolean} on.set  false: it was so already
  * @param {() => void} on.load
  * @param {() => void} on.widen
  */
@@ -36,7 +36,7 @@ export async function showEmpty(el, a, on) {
     m = matcherOf(e.matcher);
   const without = s && m ? { ...s, matchers: s.matchers.filter((x) => writeMatcher(x) !== writeMatcher(m)) } : null;
   const lastMs = e.lastNs ? e.lastNs / 1e6 : 0;
-  /** @type {import('./states.js').EmptyView} */
+  /** @type {import('../states.js').EmptyView} */
   const view = {
     why: e.why,
     matcher: e.matcher,
@@ -49,7 +49,7 @@ export async function showEmpty(el, a, on) {
     origin: location.origin,
   };
   /* what is so already is asked again: a button always does something */
-  const set = (/** @type {Partial<import('./url.js').State>} */ patch) => {
+  const set = (/** @type {Partial<import('../url.js').State>} */ patch) => {
     if (!on.set({ z: '', sel: '', ...patch })) on.load();
   };
   const acts = {

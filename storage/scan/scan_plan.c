@@ -241,16 +241,28 @@ static bool same_trie(struct store_trie_id a, struct store_trie_id b)
     return a.epoch == b.epoch && a.svc == b.svc && a.sub == b.sub;
 }
 
+/* Does anybody ask for a series of this service? */
+static bool asked_for(const struct scan *sc, uint32_t svc)
+{
+    for (uint32_t s = 0; s < sc->q->n_side; s++) {
+        if (scan_pick(sc, &sc->side[s], svc, 0, UINT32_MAX - 1) != SCAN_NONE)
+            return true;
+    }
+    return false;
+}
+
 static bool find_in_head(struct scan *sc, uint32_t k, struct founds *l)
 {
     const struct source *src = &sc->v->source[k];
 
     for (uint32_t i = 0; i < src->snap.group; i++) {
         const struct head_group *g = head_group_at(src->head, i);
-        const struct found f = {
-            g->trie, {.source = k, .g = g, .rows = head_group_rows(src->head, g, src->snap.lsn)}};
+        struct found f = {g->trie, {.source = k, .g = g}};
 
-        if (g->type == sc->type && !push(sc, l, &f))
+        if (g->type != sc->type || !asked_for(sc, g->trie.svc))
+            continue;
+        f.item.rows = head_group_rows(src->head, g, src->snap.lsn);
+        if (!push(sc, l, &f))
             return false;
     }
     return true;

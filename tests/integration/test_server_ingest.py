@@ -3,6 +3,7 @@
 """Batches over HTTP: what is stored is what is answered, what is refused names its reason."""
 import json
 import os
+import re
 import time
 import unittest
 
@@ -246,6 +247,61 @@ class Limits(unittest.TestCase):
             self.assertEqual((r["http"], r["reason"], r["setting"], r["limit"]),
                              (413, "decode_budget", "ingest.memory", 4 << 20))
             self.assertGreater(r["actual"], 4 << 20)
+
+
+class Together(unittest.TestCase):
+    """Many connections at once: their batches share commits, and each has one answer."""
+    CONNECTIONS, ROUNDS = 256, 8
+
+    def bodies(self, now, turn):
+        """One per connection, encoded before the clock runs."""
+        for i in range(self.CONNECTIONS):
+            b = sb.Batch(agent=b"together-%07d" % i, boot=b"together-boot-01", seq=turn + 1,
+                         sent_ns=now, content=turn + 1)
+            b.stream("cpu", now - 10 * S, now, period=1, basis="every",
+                     labels={"service": f"s{i % 8}"},
+                     rows=[dict(stack=["main", f"f{i % 16}"], value=1009 + turn)])
+            body = b.encode()
+            yield (b"POST /api/v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                   + sb.MEDIA_TYPE.encode() + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    def answers(self, connections):
+        """The status of the one answer of each; more bytes than that are an error."""
+        statuses = []
+        for c in connections:
+            head, data = b"", b""
+            while b"\r\n\r\n" not in head:
+                piece = c.recv(65536)
+                self.assertTrue(piece, "an answer is missing")
+                head += piece
+            head, data = head.split(b"\r\n\r\n", 1)
+            length = int(re.search(rb"(?i)content-length: (\d+)", head).group(1))
+            while len(data) < length:
+                data += c.recv(65536)
+            self.assertEqual(len(data), length)
+            statuses.append(int(head.split()[1]))
+        return statuses
+
+    def test_groups(self):
+        settings = {"ingest.connections_per_address": "512", "ingest.age": "7d"}
+        now = time.time_ns() // S * S
+        with Server(settings=settings) as s:
+            turns = [list(self.bodies(now, i)) for i in range(self.ROUNDS)]
+            connections = [s.connect() for _ in range(self.CONNECTIONS)]
+            before = s.metrics()["strata_journal_commit_seconds_count"]
+            for turn in turns:
+                for c, request in zip(connections, turn):
+                    c.sendall(request)
+                self.assertEqual(set(self.answers(connections)), {200})
+            commits = s.metrics()["strata_journal_commit_seconds_count"] - before
+            for c in connections:
+                c.close()
+            sent = self.CONNECTIONS * self.ROUNDS
+            print(f"{sent} batches of {self.CONNECTIONS} connections in {commits:.0f} commits: "
+                  f"{sent / commits:.1f} each", flush=True)
+            self.assertGreater(sent / commits, 16)
+            want = sum((1009 + i) * self.CONNECTIONS for i in range(self.ROUNDS))
+            self.assertEqual(totals(s), (want, sent))
 
 
 class Queries(unittest.TestCase):

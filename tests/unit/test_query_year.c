@@ -290,7 +290,7 @@ static void thousand_parts(void **state)
                   "%u refused, %ld KiB more at most\n",
                   parts_of(&y), y.appended, y.refused, refused, after.ru_maxrss - before.ru_maxrss);
     assert_true(y.appended > 0 && y.refused == 0);
-    assert_true(after.ru_maxrss - before.ru_maxrss < 256 * 1024);
+    assert_true(after.ru_maxrss - before.ru_maxrss < INT64_C(256) * 1024);
     year_drop(&y);
 }
 

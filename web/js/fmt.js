@@ -8,21 +8,23 @@ const MINUS = '\u2212';
 
 /** @typedef {{id:string, name:string, unit:string, kind:string}} Type */
 
-/* made once: toLocaleString() would make one for each number */
-const DIGITS = [0, 1, 2, 3, 4, 5].map((d) => new Intl.NumberFormat('en-US', { minimumFractionDigits: d, maximumFractionDigits: d }));
-const GROUPED = new Intl.NumberFormat('en-US');
+/** @type {Intl.NumberFormat[]} */ const made = [];
+/** @type {Intl.NumberFormat|null} */ let grouped = null;
+/* made once: toLocaleString() would make one for each number; the first costs much, and not before the page asks the server */
+/** @param {number} digits after the point */
+const format = (digits) => (made[digits] ??= new Intl.NumberFormat('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 
 /** Three significant digits, grouped. @param {number} x */
 export function sig3(x) {
   if (!Number.isFinite(x)) return 'unknown';
   const a = Math.abs(x);
   const digits = a >= 99.95 || a === 0 ? 0 : a >= 9.995 ? 1 : a >= 0.9995 ? 2 : a >= 0.1 ? 3 : a >= 0.01 ? 4 : 5;
-  const s = a !== 0 && a < 1e-3 ? a.toPrecision(3) : /** @type {Intl.NumberFormat} */ (DIGITS[digits]).format(a);
+  const s = a !== 0 && a < 1e-3 ? a.toPrecision(3) : format(digits).format(a);
   return x < 0 ? MINUS + s : s;
 }
 
 /** Integers, grouped. @param {number|bigint} n */
-export const count = (n) => GROUPED.format(n);
+export const count = (n) => (grouped ??= new Intl.NumberFormat('en-US')).format(n);
 
 /** 1,234 · 12.3 k · 4.56 M. @param {number} n */
 export function short(n) {

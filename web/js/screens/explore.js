@@ -663,6 +663,7 @@ export function start() {
 
   chart.setUtc(prefs.get().utc);
   table.setNames(store.get().names === 'short');
+  load(); // the server has its work while the rest is drawn
   selectorBar.draw();
   rangeMenu.draw();
   search.draw();
@@ -671,7 +672,6 @@ export function start() {
   pins.draw();
   themed();
   tellNotices(store.get().notices);
-  load();
   /* For tests and measurements: what is deterministic about the work done. */
   Object.defineProperty(window, 'strataCounters', { value: graph.counters });
   Object.defineProperty(window, 'strataGraph', { value: graph });

@@ -9,6 +9,7 @@
 
 #define SA_MAX_STEPS   (SA_MAX_NATIVE + 4 * SA_MAX_PY) /* Python frames, looked for, and shims */
 #define SA_FP_MAX      (1 << 20)		       /* a larger frame is not believed */
+#define SA_TOP	       64	       /* return address and saved registers; a power of two */
 #define SA_SIG_REGS    17	       /* r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip */
 #define SA_ADD8_RET    0xc308c48348ULL /* add $8,%rsp; ret */
 #define SA_SUB8_CALL   0xd1ff08ec8348ULL     /* sub $8,%rsp; call *%rcx */
@@ -47,11 +48,24 @@ struct sa_state {
 		    */
 	u32 pymark, pad; /* words before the Python frames of this activation */
 	u64 entry, look; /* entry frame of the next activation; where it is looked for */
+	u8 top[SA_TOP] __attribute__((aligned(8))); /* of a native frame: what lies below its CFA */
 	u8 pybuf[SA_PY_FRAME] __attribute__((aligned(8)));
 	u8 pycode[SA_PY_CODE] __attribute__((aligned(8)));
 	struct sa_proc pi;
 	struct sa_ev e; /* its words are w */
 	u64 w[SA_MAX_WORDS];
+};
+
+/*
+ * A frame that was found before. Stacks of one program have most of their frames in common, and the
+ * searches of a mapping and of a row are cold memory each time. What is here stays right: gen is of
+ * one process and its mappings as they are, a file's rows are those of its code, and a rule's
+ * number is never another rule's.
+ */
+struct sa_known {
+	u64 pc;
+	u32 gen, rule;
+	u64 word;
 };
 
 /* n bytes of the stack's memory; 0, or it cannot be read. */
@@ -63,6 +77,9 @@ static __always_inline const struct sa_rule *sa_rule_at(struct sa_state *s, u32 
 static __always_inline void *sa_chunk(struct sa_state *s, u32 chunk);
 /* Row idx of a chunk: pc_low in bits 0-15, rule in bits 16-31. 0, or beyond its end. */
 static __always_inline int sa_row(void *chunk, u32 idx, u32 *row);
+
+/* The place where pc's frame may be remembered; NULL: nothing is. */
+static __always_inline struct sa_known *sa_known_at(struct sa_state *s, u64 pc);
 
 static __always_inline void push(struct sa_state *s, u64 w)
 {
@@ -229,7 +246,7 @@ static __always_inline int sig_step(struct sa_state *s)
  * rest: user space writes it last. 0, or why not.
  */
 static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent *m, u32 npages,
-				     u64 va, const struct sa_rule **ret)
+				     u64 va, const struct sa_rule **ret, u32 *ret_id)
 {
 	u32 pg = (u32)(va >> 16) - *(const volatile u32 *)&m->first_page, row;
 
@@ -267,6 +284,7 @@ static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent 
 		return SA_S_NOTABLE;
 	u32 id = row >> 16;
 
+	*ret_id = id;
 	*ret = sa_rule_at(s, id);
 	return 0;
 }
@@ -310,6 +328,33 @@ static __always_inline int find_cfa(struct sa_state *s, const struct sa_rule *r,
 	}
 }
 
+/* The caller's pc, and its rbp where rule r says where that is. 0, or the stop. */
+static __always_inline int load_caller(struct sa_state *s, const struct sa_rule *r, u64 cfa,
+				       u64 *ra)
+{
+	u32 near = (u32)(r->fpoff + SA_TOP); /* offset in top, if the frame's top holds it */
+
+	if (r->kind != SA_K_RAREG && r->fpk == SA_FP_CFA && near <= SA_TOP - 16 && !(near & 7) &&
+	    !sa_read(s, s->top, SA_TOP, cfa - SA_TOP)) { /* both by one read */
+		*ra = *(u64 *)(s->top + SA_TOP - 8);
+		s->bp = *(u64 *)(s->top + (near & (SA_TOP - 8)));
+		s->bp_bad = 0;
+		return 0;
+	}
+	if (r->kind != SA_K_RAREG && sa_read(s, ra, 8, cfa - 8))
+		return SA_S_READFAULT;
+	if (r->fpk == SA_FP_UNDEF) {
+		s->bp_bad = 1;
+	} else if (r->fpk != SA_FP_SAME) {
+		if (r->fpk == SA_FP_RBP && s->bp_bad)
+			return SA_S_BADFP;
+		if (sa_read(s, &s->bp, 8, (r->fpk == SA_FP_CFA ? cfa : s->bp) + (u64)(s64)r->fpoff))
+			return SA_S_READFAULT;
+		s->bp_bad = 0;
+	}
+	return 0;
+}
+
 /* Apply rule r: to the caller's frame. 0 go on, 1 stopped. evaldone: of this frame. */
 static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r, bool evaldone)
 {
@@ -326,17 +371,9 @@ static __always_inline int rule_step(struct sa_state *s, const struct sa_rule *r
 		s->mode = SA_MODE_PYTHON;
 		return 0;
 	}
-	if (r->kind != SA_K_RAREG && sa_read(s, &ra, 8, cfa - 8))
-		return stop(s, SA_S_READFAULT);
-	if (r->fpk == SA_FP_UNDEF)
-		s->bp_bad = 1;
-	else if (r->fpk != SA_FP_SAME) {
-		if (r->fpk == SA_FP_RBP && s->bp_bad)
-			return stop(s, SA_S_BADFP);
-		if (sa_read(s, &s->bp, 8, (r->fpk == SA_FP_CFA ? cfa : s->bp) + (u64)(s64)r->fpoff))
-			return stop(s, SA_S_READFAULT);
-		s->bp_bad = 0;
-	}
+	e = load_caller(s, r, cfa, &ra);
+	if (e)
+		return stop(s, e);
 	s->sp = cfa;
 	s->pc = ra;
 	s->ra = 1;
@@ -367,48 +404,9 @@ static __always_inline int unmapped_step(struct sa_state *s, u64 pc)
 	return 0;
 }
 
-static __always_inline int native_step(struct sa_state *s)
+/* On to the caller by rule r, of the frame that was pushed last. */
+static __always_inline int by_rule(struct sa_state *s, const struct sa_rule *r, bool evaldone)
 {
-	const struct sa_rule *r;
-	bool evaldone = s->evaldone;
-
-	if (s->nw >= SA_MAX_WORDS - 8 || s->depth >= SA_MAX_NATIVE)
-		return stop(s, SA_S_TRUNC);
-	if (!s->pc)
-		return stop(s, SA_S_ZEROPC);
-	u64 pc = s->pc - s->ra;
-	const struct sa_mapent *m = find_map(s, pc);
-
-	if (!m)
-		return unmapped_step(s, pc);
-	if (py_enter(s, pc))
-		return 0;
-	s->evaldone = 0;
-	u64 va = pc - m->bias;
-	u32 npages = *(const volatile u32 *)&m->npages;
-
-	if (m->bin)
-		push(s, SA_W_NATIVE | ((u64)(m->bin & 0x3fffff) << 40) | (va & 0xffffffffffULL));
-	else
-		push_raw(s, pc);
-	s->depth++;
-	if (!npages) {
-		if (m->first_page != SA_NT_FP)
-			return stop(s, SA_S_NOTABLE);
-		if (ret_step(s) || leaf_step(s))
-			return s->pc ? 0 : stop(s, SA_S_END);
-		if (s->pyon && s->pi.py.jit_nofp)
-			return stop(s, SA_S_NOINFO);
-		int e = fp_step(s);
-
-		if (e)
-			return stop(s, e);
-		return s->pc ? 0 : stop(s, SA_S_END);
-	}
-	int e = find_rule(s, m, npages, va, &r);
-
-	if (e)
-		return stop(s, e);
 	if (!r || r->kind == SA_K_NOINFO) {
 		if (fp_step(s))
 			return stop(s, SA_S_NOINFO);
@@ -419,6 +417,73 @@ static __always_inline int native_step(struct sa_state *s)
 	if (r->kind == SA_K_SIG)
 		return sig_step(s);
 	return rule_step(s, r, evaldone);
+}
+
+/* One frame without a table: by what its code says, else by the frame pointer. */
+static __always_inline int no_table(struct sa_state *s, u32 why)
+{
+	if (why != SA_NT_FP)
+		return stop(s, SA_S_NOTABLE);
+	if (ret_step(s) || leaf_step(s))
+		return s->pc ? 0 : stop(s, SA_S_END);
+	if (s->pyon && s->pi.py.jit_nofp)
+		return stop(s, SA_S_NOINFO);
+	int e = fp_step(s);
+
+	if (e)
+		return stop(s, e);
+	return s->pc ? 0 : stop(s, SA_S_END);
+}
+
+static __always_inline int native_step(struct sa_state *s)
+{
+	const struct sa_rule *r;
+	struct sa_known *k;
+	bool evaldone = s->evaldone;
+	u32 id = 0;
+
+	if (s->nw >= SA_MAX_WORDS - 8 || s->depth >= SA_MAX_NATIVE)
+		return stop(s, SA_S_TRUNC);
+	if (!s->pc)
+		return stop(s, SA_S_ZEROPC);
+	u64 pc = s->pc - s->ra;
+
+	k = sa_known_at(s, pc);
+	if (k && k->pc == pc && k->gen == s->pi.gen) {
+		if (py_enter(s, pc))
+			return 0;
+		s->evaldone = 0;
+		push(s, k->word);
+		s->depth++;
+		return by_rule(s, sa_rule_at(s, k->rule), evaldone);
+	}
+	const struct sa_mapent *m = find_map(s, pc);
+
+	if (!m)
+		return unmapped_step(s, pc);
+	if (py_enter(s, pc))
+		return 0;
+	s->evaldone = 0;
+	u64 va = pc - m->bias, word = SA_W_RAW | (pc & SA_W_RAWBITS);
+	u32 npages = *(const volatile u32 *)&m->npages;
+
+	if (m->bin)
+		word = SA_W_NATIVE | ((u64)(m->bin & 0x3fffff) << 40) | (va & 0xffffffffffULL);
+	push(s, word);
+	s->depth++;
+	if (!npages)
+		return no_table(s, m->first_page);
+	int e = find_rule(s, m, npages, va, &r, &id);
+
+	if (e)
+		return stop(s, e);
+	if (k && r) {
+		k->pc = pc;
+		k->gen = s->pi.gen;
+		k->rule = id;
+		k->word = word;
+	}
+	return by_rule(s, r, evaldone);
 }
 
 /* One frame, native or Python's. 0: go on. */

@@ -17,6 +17,7 @@
 
 #include "agent/bpf/step.bpf.h"
 
+#define SA_KNOWN     1024 /* frames remembered by a CPU: a power of two */
 #define SA_USER_CS32 0x23 /* __USER32_CS of every x86-64 kernel */
 
 struct chunk {
@@ -77,6 +78,15 @@ struct {
 	__type(value, struct sa_state);
 } scratch SEC(".maps");
 
+/* Each program file's own: a tick can interrupt a program of the other one, never one of its own.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SA_KNOWN);
+	__type(key, u32);
+	__type(value, struct sa_known);
+} known SEC(".maps");
+
 /* For benchmarks: 0 leaves the user part of stacks out. */
 const volatile u32 sa_do_user = 1;
 
@@ -120,6 +130,13 @@ static __always_inline int sa_row(void *chunk, u32 idx, u32 *row)
 		return -1;
 	*row = idx & 1 ? (u32)(*v >> 32) : (u32)*v;
 	return 0;
+}
+
+static __always_inline struct sa_known *sa_known_at(struct sa_state *s, u64 pc)
+{
+	u32 k = ((u32)pc ^ (u32)(pc >> 11) ^ s->pi.gen * 0x9e3779b1) & (SA_KNOWN - 1);
+
+	return bpf_map_lookup_elem(&known, &k);
 }
 
 /* A global function is verified once, by itself, however often and in whatever loop it is called.

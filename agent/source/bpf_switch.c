@@ -241,7 +241,7 @@ int bpf_switch_acct(const struct bpf_switch *b, struct sa_swacct *ret)
 uint64_t bpf_switch_map_bytes(const struct bpf_switch *b)
 {
     const struct bpf_map *own[] = {b->sk->maps.samples, b->sk->maps.scratch, b->sk->maps.swacct,
-                                   b->sk->maps.buckets};
+                                   b->sk->maps.buckets, b->sk->maps.known};
     uint64_t sum = 0;
 
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)

@@ -9,7 +9,8 @@ import { dateTime, rangeText, span, toSpec } from '../time.js';
 
 const slot = api.slot();
 const AGENTS = 6;
-const VALUES = 12;
+const VALUES = 12; // asked for
+const MOST = 40; // shown, whatever comes
 
 /** The matcher that the server named, null: none, or not understood. @param {string} text */
 function matcherOf(text) {
@@ -70,8 +71,8 @@ export async function showEmpty(el, a, on) {
   /* what would help, asked only here */
   try {
     await slot.run(async (signal) => {
-      if (e.why === 'no_match' && without && m) view.known = (await api.values(m.name, { from: url.from, to: url.to, q: writeSelector(without), limit: VALUES }, signal)).slice(0, VALUES);
-      else if (e.why === 'type_absent') view.known = (await api.types({ from: url.from, to: url.to }, signal)).slice(0, VALUES).map((/** @type {{name:string}} */ t) => t.name);
+      if (e.why === 'no_match' && without && m) view.known = (await api.values(m.name, { from: url.from, to: url.to, q: writeSelector(without), limit: VALUES }, signal)).slice(0, MOST);
+      else if (e.why === 'type_absent') view.known = (await api.types({ from: url.from, to: url.to }, signal)).slice(0, MOST).map((/** @type {{name:string}} */ t) => t.name);
       else if (e.why === 'never_ingested' || e.why === 'no_agent_in_range') view.agents = (await api.status(signal)).agents.slice(0, AGENTS).map(agentLine);
     });
   } catch {

@@ -447,26 +447,58 @@ static int place_read(struct str s, char name[PLACE_NAME], struct place *ret, st
     return 0;
 }
 
-/* Rows behind the page before. */
-static int skip_pages(const struct table *tb, uint32_t n, uint32_t *from, struct query_err *e)
+/* Rows behind the page before: they alone are left. */
+static int skip_pages(const struct table *tb, uint32_t *n, struct query_err *e)
 {
     char name[PLACE_NAME];
     struct place last = {.key = 0};
+    uint32_t left = 0;
 
     TRY(place_read(tb->ask->after, name, &last, e));
-    while (*from < n) {
-        const struct place p = place_of(tb, &tb->row[*from]);
+    for (uint32_t i = 0; i < *n; i++) {
+        const struct place p = place_of(tb, &tb->row[i]);
 
         if (place_cmp(&p, &last) > 0)
-            break;
-        ++*from;
+            tb->row[left++] = tb->row[i];
     }
+    *n = left;
     return 0;
+}
+
+/* Row i of a heap whose first row is the last in order goes down to where it belongs. */
+static void sink(struct table *tb, uint32_t n, uint32_t i)
+{
+    struct query_row *row = tb->row, one = row[i];
+
+    for (uint32_t k; 2 * i + 1 < n; i = k) {
+        k = 2 * i + 1;
+        if (k + 1 < n && row_cmp(&row[k + 1], &row[k], tb) > 0)
+            k++;
+        if (row_cmp(&one, &row[k], tb) >= 0)
+            break;
+        row[i] = row[k];
+    }
+    row[i] = one;
+}
+
+/* The first rows of n, in order. Most tables have many times as many as a page shows. */
+static void first_rows(struct table *tb, uint32_t n, uint32_t first)
+{
+    for (uint32_t i = first / 2; first < n && i-- > 0;)
+        sink(tb, first, i);
+    for (uint32_t i = first; first && i < n; i++) {
+        if (row_cmp(&tb->row[i], &tb->row[0], tb) >= 0)
+            continue;
+        tb->row[0] = tb->row[i];
+        sink(tb, first, 0);
+    }
+    if (first > 1)
+        qsort_r(tb->row, first, sizeof *tb->row, row_cmp, tb);
 }
 
 static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, struct query_err *e)
 {
-    uint32_t from = 0, n = 0;
+    uint32_t n = 0, first;
     struct str next;
     char text[PLACE_TEXT + 1];
 
@@ -475,23 +507,19 @@ static int page(struct table *tb, const uint8_t *shown, struct query_top *ret, s
             tb->row[n++] = tb->row[i];
     }
     ret->rows = n;
-    if (n > 1)
-        qsort_r(tb->row, n, sizeof *tb->row, row_cmp, tb);
     if (tb->ask->after.n)
-        TRY(skip_pages(tb, n, &from, e));
-    n -= from;
-    if (n > tb->ask->limit) {
-        n = tb->ask->limit;
-        if (n) {
-            const struct place last = place_of(tb, &tb->row[from + n - 1]);
+        TRY(skip_pages(tb, &n, e));
+    first = n < tb->ask->limit ? n : tb->ask->limit;
+    first_rows(tb, n, first);
+    if (first && first < n) {
+        const struct place last = place_of(tb, &tb->row[first - 1]);
 
-            place_text(&last, text);
-            TRY(query_copy(tb->q, str_c(text), &next, e));
-            ret->next = next;
-        }
+        place_text(&last, text);
+        TRY(query_copy(tb->q, str_c(text), &next, e));
+        ret->next = next;
     }
-    ret->n = n;
-    ret->row = tb->row + from;
+    ret->n = first;
+    ret->row = tb->row;
     ret->n_func = tb->n;
     ret->func = tb->func;
     return 0;

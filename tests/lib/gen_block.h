@@ -116,6 +116,8 @@ static inline struct block_rows gen_rows(struct gen_block *g, uint32_t n,
                            .var = f->var ? GB_ARRAY(g, float, n) : NULL,
                            .held = f->level ? GB_ARRAY(g, uint32_t, n) : NULL};
     int64_t t = (INT64_C(1796000000000) + gb_below(g, 1000)) / f->quantum;
+    /* what a block can hold: so many quanta, and ends before the year 2262 */
+    int64_t last = INT64_C(9000000000000) / f->quantum;
     struct arena tmp;
     struct err err = {};
     int k;
@@ -127,6 +129,7 @@ static inline struct block_rows gen_rows(struct gen_block *g, uint32_t n,
             node = gb_below(g, node + 1) % (gb_below(g, sh->nodes) + 1);
         if (sh->gap)
             t += gb_below(g, 2 * sh->gap);
+        t = t < last ? t : last;
         r.ms[i] = t * f->quantum;
         r.series[i] = gb_below(g, sh->keys) * 3 + 1;
         r.thread[i] = gb_below(g, sh->keys) / 2;

@@ -347,11 +347,19 @@ static double most_own(const json_t *root)
     return answer_number(json_array_get(self, 0)) * samples / total;
 }
 
-/* Which of the functions with a sample or two comes first is chance: that is said instead. */
-static void put_rows(struct buf *b, const struct record *r, const json_t *root)
+static bool is_measured(const char *type)
 {
-    double own = most_own(root);
+    return strcmp(type, "cpu") != 0 && strcmp(type, "gil_held") != 0;
+}
 
+/* Which of the functions with a sample or two comes first is chance: that is said instead. A wait
+ * is measured, and one of them is enough. */
+static void put_rows(struct buf *b, const struct record *r, const char *type, const json_t *root)
+{
+    double own = is_measured(type) ? -1 : most_own(root);
+
+    if (strcmp(type, "cpu") != 0)
+        buf_printf(b, "functions   by %s\n", type);
     if (own >= 0 && own < RANKED_FROM - 0.5)
         buf_printf(
             b,
@@ -362,9 +370,9 @@ static void put_rows(struct buf *b, const struct record *r, const json_t *root)
         cli_top_rows(b, root);
 }
 
-/* The ten functions with the most time of their own. */
+/* The ten functions with the most of a type of their own. */
 static int put_top(struct buf *b, const struct cli_server *s, const struct record *r,
-                   const struct capture_view *v, struct err *err)
+                   const char *type, const struct capture_view *v, struct err *err)
 {
     struct buf query, out;
     json_t *root;
@@ -379,7 +387,7 @@ static int put_top(struct buf *b, const struct cli_server *s, const struct recor
     if (code == 0)
         code = answer_read(&out, &root, err);
     if (code == 0) {
-        put_rows(b, r, root);
+        put_rows(b, r, type, root);
         put_nameless(b, root);
         if (r->no_native)
             buf_cstr(b, "left out    native and kernel frames (--no-native)\n");
@@ -476,6 +484,7 @@ static int keep(struct record *r, const json_t *end, struct err *err)
 static int deliver(struct record *r, const struct cli_server *s, struct err *err)
 {
     const bool copy = r->file && strcmp(r->format, "strata") == 0;
+    const char *type = "cpu"; /* of the functions that the summary names */
     struct capture_sent c;
     struct capture_view v;
     struct buf b;
@@ -483,13 +492,15 @@ static int deliver(struct record *r, const struct cli_server *s, struct err *err
 
     buf_init(&b, ANSWER_MAX);
     if (code == 0) {
-        capture_view(&c, STR("cpu"), &v);
+        if (record_has_type(&c, r->type))
+            type = r->type;
+        capture_view(&c, str_c(type), &v);
         put_sums(&b, r, &c);
     }
     if (code == 0 && !r->quiet)
         code = record_put_types(&b, s, r, &c, err);
-    if (code == 0 && !r->quiet && number(c.end, "samples") > 0)
-        code = put_top(&b, s, r, &v, err);
+    if (code == 0 && !r->quiet && (is_measured(type) || number(c.end, "samples") > 0))
+        code = put_top(&b, s, r, type, &v, err);
     if (code == 0 && copy && !r->kept[0])
         code = copy_out(r, err);
     else if (code == 0 && r->file && !copy)

@@ -34,7 +34,9 @@ struct record {
 /* Formats, summary, link. The capture is whole. errors: what is left, and where, is in err */
 [[nodiscard]] int record_deliver(struct record *r, struct err *err);
 
-/* record_types.c. Is the type that the file is to hold in the capture? errors: -ENODATA */
+/* record_types.c. */
+bool record_has_type(const struct capture_sent *c, const char *type);
+/* Is the type that the file is to hold in the capture? errors: -ENODATA */
 [[nodiscard]] int record_type_check(const struct record *r, const struct capture_sent *c,
                                     struct err *err);
 /* How long the recording took; a line for each type beside cpu that there is something of, and how

@@ -29,14 +29,14 @@ static const json_t *types_of(const struct capture_sent *c)
     return json_object_get(c->about, "types");
 }
 
-static bool is_recorded(const struct capture_sent *c, struct str type)
+bool record_has_type(const struct capture_sent *c, const char *type)
 {
     const json_t *t;
     size_t i;
 
     json_array_foreach(types_of(c), i, t)
     {
-        if (str_eq(answer_text(t), type))
+        if (str_eq(answer_text(t), str_c(type)))
             return true;
     }
     return false;
@@ -44,7 +44,7 @@ static bool is_recorded(const struct capture_sent *c, struct str type)
 
 int record_type_check(const struct record *r, const struct capture_sent *c, struct err *err)
 {
-    if (is_recorded(c, str_c(r->type)))
+    if (record_has_type(c, r->type))
         return 0;
     return err_set(err, -ENODATA,
                    "%s was not recorded, so %.80s is not written: without the rights of the agent "

@@ -218,20 +218,25 @@ static int make_losses(struct query *q, struct query_cover *const *c, uint32_t n
 /* ---- groups ------------------------------------------------------------------------------------
  */
 
-static struct str host_of(const struct query_cover *c)
+static struct str label_of(const struct query_cover *c, struct str name)
 {
     for (uint32_t i = 0; i < c->labels.n; i++) {
-        if (str_eq(c->labels.v[i].name, STR("host")))
+        if (str_eq(c->labels.v[i].name, name))
             return c->labels.v[i].value;
     }
     return (struct str){NULL, 0};
+}
+
+static struct str host_of(const struct query_cover *c)
+{
+    return label_of(c, STR("host"));
 }
 
 /*
  * How far a sender's clock is off, the worst of them. Receipt less sending is that and the time on
  * the way: packing, a busy machine, the network, which only ever add. So of one sender the least is
  * nearest, and a batch that came late does not accuse a clock. 0 to the ns: the sender did not say
- * when it sent, which tells nothing.
+ * when it sent, which tells nothing; nor does a capture, whose file may come a year after.
  */
 int query_clock_skew(struct query *q, const struct query_evidence *ev, struct query_quality *ret,
                      struct query_err *e)
@@ -246,7 +251,7 @@ int query_clock_skew(struct query *q, const struct query_evidence *ev, struct qu
         const struct query_cover *c = &ev->cover[i];
         uint64_t *slot;
 
-        if (!c->skew_ns)
+        if (!c->skew_ns || label_of(c, STR("capture")).n)
             continue;
         enum map_result r = map_at(&least, hash_str(host_of(c)), &slot);
 

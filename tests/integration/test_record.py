@@ -286,6 +286,7 @@ class Record(unittest.TestCase):
                      for name in ("wall time", "offcpu"))
         self.assertGreaterEqual(wall, 1.2)
         self.assertAlmostEqual(off, total / 1e9, delta=0.006)
+        self.assertRegex(err, r"(?m)^functions +by offcpu\n +self .*\n +1\.\d+ s ")
         _, total, err = folded("-t", "runq,offcpu", *sleep)
         self.assertIn("holds       runq alone; recorded besides: cpu, offcpu (", err)
         self.assertRegex(err, r"(?m)^offcpu +1\.\d+ s of threads off the CPU$")

@@ -253,6 +253,7 @@ static void skew(void **state)
     assert_true(r.quality.skew_known);
     assert_int_equal(r.quality.skew_ns, 1000);
     assert_false(warned(&r, "clock_skew"));
+    skew_cover(s, "host=c,capture=a", 1, 86400 * S); /* read from its file */
     skew_cover(s, "host=y", 1, 4 * S);
     skew_cover(s, "host=y", 2, 3 * S);
     skew_cover(s, "host=z", 1, -2 * S);

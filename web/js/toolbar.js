@@ -86,7 +86,7 @@ export function createToolbar(at, on) {
     const pick = (key, text, list, words = NO_WORDS, push = false, titles = NO_WORDS) =>
       html`<label class="option option-${key}"
         >${text}<select class="select" title=${titles[s[key]] ?? nothing} @change=${(/** @type {Event} */ e) => on.set({ [key]: /** @type {HTMLSelectElement} */ (e.target).value, ...(push && { z: '', sel: '' }) }, push)}>
-          ${list.map((v) => html`<option value=${v} title=${titles[v] ?? nothing} .selected=${v === s[key]}>${words[v] ?? show(v)}</option>`)}
+          ${list.map((v) => html`<option value=${v} title=${titles[v] ?? nothing}>${words[v] ?? show(v)}</option>`)}
         </select></label
       >`;
     /* of a level: its mean, its last reading, or what it was at an instant */
@@ -123,6 +123,11 @@ export function createToolbar(at, on) {
         >`,
       at.options,
     );
+    /* lit compares with what it wrote last, not with what was picked since; and what can be grouped by moves */
+    for (const key of /** @type {const} */ (['by', 'color', 'names'])) {
+      const select = /** @type {HTMLSelectElement} */ (at.options.querySelector(`.option-${key} select`));
+      if (select.value !== s[key]) select.value = s[key];
+    }
   }
   function legend() {
     const t = on.tree();

@@ -233,6 +233,26 @@ test('by: levels in the graph, lines of the chart, columns of the table; the res
   });
 });
 
+test('by: the select says what the link says, wherever the choice stands among the options', async () => {
+  const body = answers.labels();
+  body.labels = ['thread', 'pid', 'target', 'tid'].map((name) => ({ name, values: 4, attribute: true }));
+  server.state.say.set('/labels', () => body);
+  await explore('', async (page) => {
+    const select = page.locator('.option-by select');
+    await select.locator('option[value=tid]').waitFor({ state: 'attached' });
+    for (const by of ['thread', 'tid', 'pid', 'target', '', 'tid']) {
+      await select.selectOption(by);
+      await settled(page);
+      assert.equal((await params(page)).by ?? '', by);
+      assert.equal(await select.inputValue(), by);
+      assert.equal(await select.evaluate((e) => e.selectedOptions[0].text), by || 'nothing');
+    }
+    await page.goBack();
+    await settled(page);
+    assert.equal(await select.inputValue(), '', 'and after a step back');
+  });
+});
+
 test('shares of several patterns at once, and of at least one; CSV with the totals of the view', async () => {
   const t = server.treeOf('3k');
   const want = answers.top(t, new URLSearchParams([['any', 'cuda'], ['any', 'gelu'], ['limit', '0']])).any;

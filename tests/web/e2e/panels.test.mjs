@@ -426,6 +426,20 @@ test('captures of strata record that are added to the rest are said, and either 
     assert.equal(asked('/flamegraph').at(-1).params.get('q'), 'cpu{service="rl-42", capture=""}');
     assert.equal(await page.evaluate(() => window.__pwn), undefined);
   });
+  /* back before the lists of the other selection have come: they must not take the place of those that hold */
+  server.state.say.set('/labels', async (p) => {
+    const without = /capture=""/.test(p.get('q') ?? '');
+    if (without) await new Promise((ok) => setTimeout(ok, 700));
+    return { ...answers.labels(), labels: [...(without ? [] : [{ name: 'capture', values: 2, attribute: false }]), ...answers.labels().labels] };
+  });
+  await explore('?q=cpu%7Bservice%3D%22rl-42%22%7D', async (page) => {
+    await said(page);
+    await page.locator('.captures button', { hasText: 'Without captures' }).click();
+    await settled(page);
+    await page.goBack();
+    await page.waitForTimeout(1200);
+    assert.equal(await page.locator('.captures').count(), 1);
+  });
   /* nothing but captures: two are still two, one is what was asked for */
   agents = false;
   await explore('', async (page) => {

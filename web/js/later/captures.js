@@ -18,15 +18,16 @@ const slot = api.slot();
  * @param {import('../selector.js').Selector} sel  without a condition on captures
  * @param {{from:string, to:string}} range
  * @param {(patch: Partial<import('../url.js').State>) => void} set
+ * @param {() => boolean} still  is that still the selection?
  */
-export async function tellCaptures(el, sel, range, set) {
+export async function tellCaptures(el, sel, range, set, still) {
   /** @param {string} value */
   const that = (value) => writeSelector({ ...sel, matchers: [...sel.matchers, { name: 'capture', op: '=', value }] });
   try {
     await slot.run(async (signal) => {
       const q = writeSelector(sel);
       const [names, besides] = await Promise.all([api.values('capture', { q, ...range, limit: MOST }, signal), api.types({ q: that(''), ...range }, signal)]);
-      render(names.length + Number(besides.length > 0) > 1 ? note(names, besides.length > 0) : nothing, el);
+      if (still()) render(names.length + Number(besides.length > 0) > 1 ? note(names, besides.length > 0) : nothing, el);
     });
   } catch (e) {
     if (/** @type {Error} */ (e).name !== 'AbortError') render(nothing, el);

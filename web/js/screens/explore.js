@@ -364,7 +364,11 @@ export function start() {
   async function loadLists() {
     const { q, from, to } = asked();
     const key = `${q} ${from} ${to}`;
-    if (lists.for === key) return;
+    if (lists.for === key) {
+      slots.lists.cancel(); // those of what was left again must not come late in their place
+      void captures();
+      return;
+    }
     try {
       await slots.lists.run(async (signal) => {
         const [types, labels] = await Promise.all([api.types({ from, to }, signal), api.labels({ q, from, to }, signal)]);
@@ -385,7 +389,7 @@ export function start() {
       sel = trySelector(s.q);
     const spoken = !sel || sel.matchers.some((m) => m.name === 'capture' || m.name === 'source');
     if (spoken || !lists.labels.some((l) => l.name === 'capture' && !l.attribute)) render(nothing, $('captures'));
-    else (await import('../later/captures.js')).tellCaptures($('captures'), sel, { from: s.from, to: s.to }, (patch) => void store.set(patch, true));
+    else (await import('../later/captures.js')).tellCaptures($('captures'), sel, { from: s.from, to: s.to }, (patch) => void store.set(patch, true), () => store.get().q === s.q);
   }
   /** @param {Error} e */
   function failed(e) {

@@ -288,18 +288,22 @@ class Together(unittest.TestCase):
         with Server(settings=settings) as s:
             turns = [list(self.bodies(now, i)) for i in range(self.ROUNDS)]
             connections = [s.connect() for _ in range(self.CONNECTIONS)]
-            before = s.metrics()["strata_journal_commit_seconds_count"]
+            before = s.metrics()
             for turn in turns:
                 for c, request in zip(connections, turn):
                     c.sendall(request)
                 self.assertEqual(set(self.answers(connections)), {200})
-            commits = s.metrics()["strata_journal_commit_seconds_count"] - before
+            after = s.metrics()
+            commits, seconds = (after[name] - before[name] for name in (
+                "strata_journal_commit_seconds_count", "strata_journal_commit_seconds_sum"))
             for c in connections:
                 c.close()
             sent = self.CONNECTIONS * self.ROUNDS
             print(f"{sent} batches of {self.CONNECTIONS} connections in {commits:.0f} commits: "
-                  f"{sent / commits:.1f} each", flush=True)
-            self.assertGreater(sent / commits, 16)
+                  f"{sent / commits:.1f} each, of {1000 * seconds / commits:.2f} ms", flush=True)
+            # as many come together as arrive while one is synced: where the disk answers at once
+            # those are few
+            self.assertGreater(sent / commits, 16 if seconds / commits > 0.008 else 2)
             want = sum((1009 + i) * self.CONNECTIONS for i in range(self.ROUNDS))
             self.assertEqual(totals(s), (want, sent))
 

@@ -179,7 +179,8 @@ static __always_inline bool ret_step(struct sa_state *s)
 
 /*
  * The interrupted instruction is one of those few that CPython puts between its functions for perf,
- * with a frame pointer (3.13 on) or without. Each says by itself how much of the frame stands: none
+ * with a frame pointer (3.13 on) or without; of threads with Python alone, since in other generated
+ * code nobody has compared it. Each says by itself how much of the frame stands: none
  * of it at the begin and at the return, one word elsewhere, which is the caller's rbp where that
  * was pushed and is not restored yet.
  */
@@ -424,7 +425,7 @@ static __always_inline int no_table(struct sa_state *s, u32 why)
 {
 	if (why != SA_NT_FP)
 		return stop(s, SA_S_NOTABLE);
-	if (ret_step(s) || leaf_step(s))
+	if (ret_step(s) || (s->pyon && leaf_step(s)))
 		return s->pc ? 0 : stop(s, SA_S_END);
 	if (s->pyon && s->pi.py.jit_nofp)
 		return stop(s, SA_S_NOINFO);

@@ -53,7 +53,7 @@ struct record_take {
     bool on_exec;            /* pid[0] is our child, waiting */
     bool (*turn)(void *ctx); /* as in struct collector_capture */
     /* CPU ns of the command and of all that it waited for, by the kernel, once it has ended; else
-     * -1 */
+     * -1. NULL: its time is not compared */
     int64_t (*used)(void *ctx);
     void *ctx;
 };

@@ -232,7 +232,7 @@ int record_user_run(struct record_user *u, struct err *err)
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &nap, NULL);
     }
     TRY(source_user_finish(u->src, &sink, err));
-    used = u->take.used(u->take.ctx);
+    used = u->take.used ? u->take.used(u->take.ctx) : 0;
     if (used > (int64_t)u->counted)
         source_user_command(u->src, (uint64_t)used - u->counted);
     close_window(u);

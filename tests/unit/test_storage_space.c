@@ -82,7 +82,7 @@ static void wait_for_room(struct fixture *f, uint64_t seed)
 {
     int r = -ENOSPC;
 
-    for (int i = 0; i < 2000 && r == -ENOSPC; i++) {
+    for (int i = 0; i < 8000 && r == -ENOSPC; i++) {
         r = try_append(f, seed);
         if (r == -ENOSPC)
             (void)usleep(5000);

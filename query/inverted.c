@@ -41,9 +41,9 @@ struct inverted {
     uint32_t *short_as; /* function of from -> of to; NULL: names are not shortened */
     uint32_t n_stack, n_func;
     struct stack *stack, *spare;
-    uint32_t *begin, *met; /* per function: where its stacks begin; functions of a stretch */
-    struct stretch *todo;
-    uint32_t n_todo, n_pick, room;
+    uint32_t *begin, *met;   /* per function: where its stacks begin; functions of a stretch */
+    struct stretch *waiting; /* to be dealt */
+    uint32_t n_waiting, n_pick, room;
     struct query_pick *pick; /* parents first; func: as above; nodes: hidden ones below it */
 };
 
@@ -146,7 +146,7 @@ static int part(struct inverted *v, const struct stretch *s, struct query_err *e
         }
         v->pick[to.pick].nodes += to.hidden;
         step_up(v, to.lo, to.hi);
-        v->todo[v->n_todo++] = to;
+        v->waiting[v->n_waiting++] = to;
     }
     return 0;
 }
@@ -156,12 +156,12 @@ static int pick_below(struct inverted *v, struct stretch s, struct query_err *e)
 {
     uint64_t n = 0;
 
-    v->n_todo = 0;
-    v->todo[v->n_todo++] = s;
-    while (v->n_todo) {
+    v->n_waiting = 0;
+    v->waiting[v->n_waiting++] = s;
+    while (v->n_waiting) {
         if (n++ % 4096 == 0)
             TRY(query_alive(v->q, e));
-        s = v->todo[--v->n_todo];
+        s = v->waiting[--v->n_waiting];
         TRY(part(v, &s, e));
     }
     return 0;
@@ -204,10 +204,10 @@ static int find_root(struct inverted *v, uint64_t want, uint32_t *ret_leaf, uint
 
     *ret_depth = 0;
     QUERY_NEW(v->q, &key, v->n_func, e);
-    v->n_todo = 0;
-    v->todo[v->n_todo++] = (struct stretch){.hi = v->n_stack};
-    while (v->n_todo) {
-        const struct stretch s = v->todo[--v->n_todo];
+    v->n_waiting = 0;
+    v->waiting[v->n_waiting++] = (struct stretch){.hi = v->n_stack};
+    while (v->n_waiting) {
+        const struct stretch s = v->waiting[--v->n_waiting];
         uint32_t n = deal(v, &s), lo = s.lo;
         struct stretch to;
 
@@ -230,7 +230,7 @@ static int find_root(struct inverted *v, uint64_t want, uint32_t *ret_leaf, uint
                 continue; /* begin[] is left as it was found */
             }
             step_up(v, to.lo, to.hi);
-            v->todo[v->n_todo++] = to;
+            v->waiting[v->n_waiting++] = to;
         }
         if (*ret_depth)
             break;
@@ -372,7 +372,7 @@ static int start(struct inverted *v, struct query_err *e)
     TRY(number(v, e));
     QUERY_NEW(v->q, &v->stack, v->n_stack, e);
     QUERY_NEW(v->q, &v->spare, v->n_stack, e);
-    QUERY_NEW(v->q, &v->todo, (size_t)v->n_stack + 1, e);
+    QUERY_NEW(v->q, &v->waiting, (size_t)v->n_stack + 1, e);
     QUERY_NEW(v->q, &v->begin, (size_t)v->n_func + 1, e);
     QUERY_NEW(v->q, &v->met, (size_t)v->n_func + 1, e);
     v->n_stack = 0;

@@ -136,8 +136,7 @@ enum sa_flag {
 #define SA_W_ADDR(w) ((w)&0xffffffffffULL)
 #define SA_M_SIGNAL  1
 #define SA_M_CUT     2
-#define SA_M_SHORT                                                                                 \
-	3 /* the native frame behind it is an activation that no Python frame was left for */
+#define SA_M_SHORT   3 /* before an activation that no Python frame was left for */
 
 struct sa_ev {		     /* 88 bytes + 8 * (nk + nu) */
 	u8 kind;	     /* 1 tick, 2 thread left the CPU, 3 probe, 4 thread is back */

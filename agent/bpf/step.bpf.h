@@ -180,9 +180,9 @@ static __always_inline bool ret_step(struct sa_state *s)
 /*
  * The interrupted instruction is one of those few that CPython puts between its functions for perf,
  * with a frame pointer (3.13 on) or without; of threads with Python alone, since in other generated
- * code nobody has compared it. Each says by itself how much of the frame stands: none
- * of it at the begin and at the return, one word elsewhere, which is the caller's rbp where that
- * was pushed and is not restored yet.
+ * code nobody has compared it. Each says by itself how much of the frame stands: none of it at the
+ * begin and at the return, one word elsewhere, which is the caller's rbp where that was pushed and
+ * is not restored yet.
  */
 static __always_inline bool leaf_step(struct sa_state *s)
 {

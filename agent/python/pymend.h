@@ -13,7 +13,7 @@
 
 #define PYMEND_WORDS (SA_MAX_WORDS + SA_MAX_KERN)
 
-/* Activations of ev that no frame was left for. */
+/* Any thread; nothing fails. Activations of ev that no frame was left for. */
 uint32_t pymend_missing(const struct sa_ev *ev);
 
 /* ev with its frames where they belong and without SA_M_SHORT, in room, of sizeof *ev +

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time of a burner against its process CPU clock, at 19, 99 and 499 Hz.
 
-Pinned alone on a CPU: cpu + missed within max(2 %, 2 ticks), less what a hypervisor took meanwhile. Where others run on that CPU, a sampler
-that is right still errs by chance; then four standard deviations of the binomial are allowed as well,
-with the share taken from the process CPU clock. The machine's identity is exact always.
+Pinned alone on a CPU: cpu + missed within max(2 %, 2 ticks), less what a hypervisor took meanwhile.
+Where others run on that CPU, a sampler that is right still errs by chance; then four standard
+deviations of the binomial are allowed as well, with the share taken from the process CPU clock. The machine's identity is exact always.
 
 A burner that sleeps in between: ticks near a wake-up, or missing while the CPU is idle, must not
 take from it. Each run within four standard deviations, the sum of z within 3 sqrt(runs): a bias that

@@ -24,6 +24,18 @@ struct shape {
     bool templates, unknown, vars;
 };
 
+static struct shape random_shape(void)
+{
+    return (struct shape){.services = 1 + rnd(4),
+                          .epochs = 1 + (rnd(3) == 0),
+                          .subs = 1 + (rnd(3) == 0),
+                          .depth = 1 + rnd(30),
+                          .funcs = 2 + rnd(20),
+                          .templates = rnd(2),
+                          .unknown = rnd(10) == 0,
+                          .vars = rnd(10) == 0};
+}
+
 static void random_row(struct store *s, const struct shape *sh)
 {
     static const char *const services[] = {"service=a,host=x", "service=b,host=x",
@@ -285,14 +297,7 @@ static void random_trees(void **state)
         struct store *s;
 
         seed = n * 7919 + 3;
-        sh = (struct shape){.services = 1 + rnd(4),
-                            .epochs = 1 + (rnd(3) == 0),
-                            .subs = 1 + (rnd(3) == 0),
-                            .depth = 1 + rnd(30),
-                            .funcs = 2 + rnd(20),
-                            .templates = rnd(2),
-                            .unknown = rnd(10) == 0,
-                            .vars = rnd(10) == 0};
+        sh = random_shape();
         s = random_store(&sh);
         for (uint32_t i = 0; i < 8; i++)
             ask_twice(s, &sh);
@@ -357,14 +362,7 @@ static void inverted_trees(void **state)
         struct store *s;
 
         seed = n * 15485863 + 11;
-        sh = (struct shape){.services = 1 + rnd(4),
-                            .epochs = 1 + (rnd(3) == 0),
-                            .subs = 1 + (rnd(3) == 0),
-                            .depth = 1 + rnd(30),
-                            .funcs = 2 + rnd(20),
-                            .templates = rnd(2),
-                            .unknown = rnd(10) == 0,
-                            .vars = rnd(10) == 0};
+        sh = random_shape();
         s = random_store(&sh);
         for (uint32_t i = 0; i < 8; i++)
             inverted_twice(s, &sh);
@@ -498,14 +496,7 @@ static void tables(void **state)
         struct query *q;
 
         seed = n * 104729 + 7;
-        sh = (struct shape){.services = 1 + rnd(4),
-                            .epochs = 1 + (rnd(3) == 0),
-                            .subs = 1 + (rnd(3) == 0),
-                            .depth = 1 + rnd(30),
-                            .funcs = 2 + rnd(20),
-                            .templates = rnd(2),
-                            .unknown = rnd(10) == 0,
-                            .vars = rnd(10) == 0};
+        sh = random_shape();
         s = random_store(&sh);
         q = random_question(s, &asked);
         a.key = keys[rnd(4)];

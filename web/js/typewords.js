@@ -2,7 +2,6 @@
 /** What the types of agents measure, a line each; docs/units.md and docs/offcpu.md say more. */
 import { lookup } from './safe.js';
 
-
 /** @type {Readonly<Record<string, string>>} */
 export const TYPE_WORDS = lookup({
   cpu: 'Time a thread ran on a CPU. Sampled: an estimate.',

@@ -2,7 +2,6 @@
 /** Numbers: three significant digits, never a false 0 or a false 100 %, the unit always printed. Pure. */
 import { lookup } from './safe.js';
 
-
 const THIN = '\u202f';
 const MINUS = '\u2212';
 

@@ -2,7 +2,6 @@
 /** Frame kind and binary -> origin: what a frame's colour means. First match wins. */
 import { lookup } from './safe.js';
 
-
 export const ORIGINS = /** @type {const} */ ([
   'python',
   'native',

@@ -2,7 +2,6 @@
 /** What the reasons of base/loss.h mean, in a line each; a test compares the words. A newer reason has its name alone. */
 import { lookup } from '../safe.js';
 
-
 /** @type {Readonly<Record<string, string>>} */
 export const LOSS = lookup({
   ticks_missed: 'ticks that never fired while the CPU was busy',

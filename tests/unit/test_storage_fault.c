@@ -5,8 +5,8 @@
  * is acknowledged that is not there after a restart or a power cut; the next batch works, or the
  * store is read-only and says why. Then the same with the n-th allocation.
  *
- * Each 17th call, each 397th allocation; with STRATA_LONG=1 each call, each 7th allocation;
- * STRATA_ALLOC_STEP says which else.
+ * Each 17th call, each 397th allocation; with STRATA_LONG=1 each call, each 7th allocation.
+ * STRATA_ALLOC_STEP and STRATA_ALLOC_FROM say which else: several processes may share all of them.
  */
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -296,20 +296,24 @@ static void test_io_in_a_row(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe)
+
+    if (text)
+        assert_true(str_u64(str_c(text), &otherwise) && otherwise > 0);
+    return otherwise;
+}
+
 /* Most are alike: those of SQLite in one statement. */
 static uint64_t memory_step(void)
 {
-    const char *text = getenv("STRATA_ALLOC_STEP"); // NOLINT(concurrency-mt-unsafe)
-    uint64_t n = step() == 1 ? 7 : 397;
-
-    if (text)
-        assert_true(str_u64(str_c(text), &n) && n > 0);
-    return n;
+    return number_of("STRATA_ALLOC_STEP", step() == 1 ? 7 : 397);
 }
 
 static void memory_loop(const char *what, uint64_t in_a_row)
 {
-    uint64_t n = 1, hit;
+    uint64_t n = number_of("STRATA_ALLOC_FROM", 1), hit;
 
     tune();
     for (;; n += memory_step()) {
@@ -339,6 +343,7 @@ static void test_memory(void **state)
     (void)state;
     memory_loop("once", 1);
     memory_loop("five in a row", 5);
+    memory_loop("from then on", INT64_MAX);
 }
 
 /* ---- each append is answered once ---------------------------------------------------------- */

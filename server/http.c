@@ -66,7 +66,7 @@ static void refuse(struct http_req *r, _Atomic uint64_t *count, const struct msg
 
 struct header_sum {
     uint64_t bytes;
-    uint32_t hosts;
+    uint32_t hosts, lengths, chunked;
 };
 
 static enum MHD_Result header_add(void *cls, enum MHD_ValueKind kind, const char *key, size_t key_n,
@@ -76,6 +76,8 @@ static enum MHD_Result header_add(void *cls, enum MHD_ValueKind kind, const char
 
     (void)kind, (void)value;
     s->hosts += http_str_eq((struct str){key, key_n}, STR("host"));
+    s->lengths += http_str_eq((struct str){key, key_n}, STR("content-length"));
+    s->chunked += http_str_eq((struct str){key, key_n}, STR("transfer-encoding"));
     s->bytes += key_n + value_n + 4; /* ": " and the line's end */
     return MHD_YES;
 }
@@ -108,6 +110,14 @@ static bool sizes_ok(struct http_req *r)
         return false;
     }
     r->hosts = sum.hosts;
+    /* Where two readers of one connection may see different ends of a body, the second request of
+     * one is the body of the other: RFC 9112, 6.3 and 11.2. */
+    if (sum.lengths + sum.chunked > 1) {
+        r->close = true;
+        REFUSE(r, 400, bad_length, .message = "the length of the body is said more than once",
+               .param = sum.lengths ? "Content-Length" : "Transfer-Encoding");
+        return false;
+    }
     return true;
 }
 
@@ -346,6 +356,12 @@ static bool body_ok(struct http_req *r)
         REFUSE(r, 415, unsupported_media_type,
                .message = "the body must be application/x-www-form-urlencoded",
                .param = "Content-Type");
+        return false;
+    }
+    if (post && r->route->body == HTTP_FORM && r->q.content_encoding.n &&
+        !http_str_eq(http_media_type(r->q.content_encoding), STR("identity"))) {
+        REFUSE(r, 415, unsupported_coding, .message = "a form may not be compressed",
+               .param = "Content-Encoding");
         return false;
     }
     if (r->route->admit && !r->route->admit(c->ctx, &r->q, &r->r))

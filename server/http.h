@@ -115,12 +115,14 @@ struct http_route_stats {
     X(uri_too_long)                                                                                \
     X(bad_uri)                                                                                     \
     X(bad_host)                                                                                    \
+    X(bad_length)                                                                                  \
     X(bad_origin)                                                                                  \
     X(unauthorized)                                                                                \
     X(forbidden)                                                                                   \
     X(not_found)                                                                                   \
     X(method_not_allowed)                                                                          \
     X(unsupported_media_type)                                                                      \
+    X(unsupported_coding)                                                                          \
     X(unexpected_body)                                                                             \
     X(body_too_large)                                                                              \
     X(overloaded)                                                                                  \

@@ -263,6 +263,35 @@ static void test_form(void **state)
     p = ask("POST /echo HTTP/1.1\r\n" H
             "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=%");
     expect(p, "HTTP/1.1 400 ");
+    p = ask("POST /echo HTTP/1.1\r\n" H "Content-Type: application/x-www-form-urlencoded\r\n"
+            "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\na=1");
+    expect(p, "HTTP/1.1 415 ");
+    expect(p, "\"code\":\"unsupported_coding\"");
+}
+
+/* The second of two requests must not be read as the body of the first, nor the other way round. */
+static void test_one_length(void **state)
+{
+    static const char *const lengths[] = {
+        "Content-Length: 3\r\nContent-Length: 3\r\n", "Content-Length: 0\r\nContent-Length: 3\r\n",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        char text[400];
+        char *p;
+
+        (void)snprintf(text, sizeof text,
+                       "POST /echo HTTP/1.1\r\n" H
+                       "Content-Type: application/x-www-form-urlencoded\r\n%s\r\n"
+                       "3\r\na=1\r\n0\r\n\r\nGET /echo HTTP/1.1\r\n" H "\r\n",
+                       lengths[i]);
+        p = ask(text);
+        expect(p, "HTTP/1.1 400 ");
+        expect(p, "Connection: close\r\n");
+        assert_null(strstr(p, "HTTP/1.1 200 "));
+    }
 }
 
 static void test_refusals(void **state)
@@ -709,13 +738,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_get),         cmocka_unit_test(test_head_304_gzip),
-        cmocka_unit_test(test_form),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_async),       cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_too_large),   cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_workers),     cmocka_unit_test(test_slow_sender),
-        cmocka_unit_test(test_per_address), cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_base_only),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_form),        cmocka_unit_test(test_one_length),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_async),
+        cmocka_unit_test(test_keep_alive),  cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_pool),        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_slow_sender), cmocka_unit_test(test_per_address),
+        cmocka_unit_test(test_spare),       cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_base_only),   cmocka_unit_test(test_stop),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

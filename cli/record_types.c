@@ -109,13 +109,14 @@ static void put_how(struct buf *b, const struct record *r, const struct capture_
 int record_put_types(struct buf *b, const struct cli_server *s, const struct record *r,
                      const struct capture_sent *c, struct err *err)
 {
-    struct interval wall;
+    double wall;
     const json_t *t;
     size_t before, i;
 
-    if (answer_ns(c->end, "from_ns", &wall.t0) && answer_ns(c->end, "to_ns", &wall.t1)) {
+    wall = answer_number(json_object_get(c->end, "wall_ns"));
+    if (wall > 0) {
         buf_cstr(b, "wall time   ");
-        text_value(b, STR("wall"), STR("nanoseconds"), (double)(wall.t1.v - wall.t0.v));
+        text_value(b, STR("wall"), STR("nanoseconds"), wall);
         buf_chr(b, '\n');
     }
     before = b->n;

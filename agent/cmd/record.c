@@ -59,7 +59,7 @@ struct record {
     bool track_full;
     int signals; /* signalfd */
     unsigned n_signal;
-    int64_t begun, until, told; /* CLOCK_MONOTONIC; until 0: open */
+    int64_t begun, ended, until, told; /* CLOCK_MONOTONIC; until 0: open */
     real_ns from;
     bool aborted, progress;
 };
@@ -207,9 +207,11 @@ static bool on_turn(void *ctx)
     if (!r->o.cmd)
         look_at_clocks(r);
     tell(r, now);
-    if (r->aborted || (r->until && now >= r->until))
-        return false;
-    return r->o.cmd ? !record_child_ended(&r->child, false) : pids_alive(r);
+    if (!r->aborted && !(r->until && now >= r->until) &&
+        (r->o.cmd ? !record_child_ended(&r->child, false) : pids_alive(r)))
+        return true;
+    r->ended = now;
+    return false;
 }
 
 static int64_t command_used(void *ctx)
@@ -454,7 +456,10 @@ static int start(struct record *r, struct err *err)
 
 static int finish(struct record *r, struct err *err)
 {
-    struct record_result res = {.from = r->from, .to = real_now(), .measured_ns = -1};
+    struct record_result res = {.from = r->from,
+                                .to = real_now(),
+                                .wall_ns = (r->ended ? r->ended : mono_now().v) - r->begun,
+                                .measured_ns = -1};
     struct spool_stats st = {};
     struct upload_stats us = {};
     int code = 0;

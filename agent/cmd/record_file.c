@@ -144,6 +144,8 @@ static void put_result(struct buf *b, const struct record_result *r)
     json_dec_i64(&j, r->from.v);
     json_key(&j, "to_ns");
     json_dec_i64(&j, r->to.v);
+    json_key(&j, "wall_ns");
+    json_dec_i64(&j, r->wall_ns);
     json_key(&j, "measured_ns");
     if (r->measured_ns < 0)
         json_null_value(&j);

@@ -765,7 +765,7 @@ static int diff(struct diff *d, struct query_err *e)
 {
     struct query *q = d->q[0];
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, NULL, 0);
     TRY(shape_numbers(d, e));
     if (!d->by_numbers)
         TRY(shape_whole(d, e));

@@ -78,6 +78,7 @@ int query_filters_parse(struct arena *a, const struct str *text, uint32_t n,
             return r;
         }
         f.drops |= f.v[i].verb <= QUERY_START;
+        f.own |= query_pattern_own(&f.v[i].pattern);
     }
     *ret = f;
     return 0;
@@ -209,26 +210,52 @@ int query_filters_apply(const struct query *q, const struct query_filters *f,
 
 struct trie_work {
     struct store_trie trie;
-    uint32_t *func; /* function node -> dense number of its function */
+    bool by_frame; /* nodes, not function nodes: a pattern sees what frames have themselves */
+    uint32_t n;
+    const uint32_t *parent, *id; /* id: function or frame of the epoch */
+    uint32_t *func;              /* node -> dense number of its id */
+    uint32_t *same;              /* by_frame: dense number -> function of the epoch */
     uint8_t *hit[QUERY_FILTER_MAX];
     uint32_t *scratch;
     struct query_fate fate;
     uint32_t n_func;
-    struct map dense; /* function of the epoch -> dense number; 0 is the root's */
+    struct map dense; /* id -> dense number; 0 is the root's */
     struct arena arena;
 };
 
-/* One match per function and filter, however many nodes it has. */
+/* What patterns see of an id. */
+static int seen_of(struct query *q, struct trie_work *w, uint32_t epoch, uint32_t id,
+                   uint32_t dense, struct query_func *ret, struct query_err *e)
+{
+    struct store_frame frame = {};
+    struct store_func func = {};
+    struct err err = {};
+    int r = w->by_frame ? store_frame(q->view, epoch, id, &frame, &err)
+                        : store_func(q->view, epoch, id, &func, &err);
+
+    if (r < 0)
+        return query_store_failed(q, r, &err, e);
+    if (w->by_frame) {
+        w->same[dense] = frame.func;
+        *ret = (struct query_func){.name = frame.name,
+                                   .file = frame.file,
+                                   .bin = str_basename(frame.bin),
+                                   .kind = frame.kind};
+    } else {
+        *ret = (struct query_func){
+            .name = func.name, .file = func.file, .bin = str_basename(func.bin), .kind = func.kind};
+    }
+    return 0;
+}
+
+/* One match per function, or frame, and filter, however many nodes it has. */
 static int match_functions(struct query *q, const struct query_filters *f, uint32_t epoch,
                            struct trie_work *w, struct query_err *e)
 {
-    struct err err = {};
-
-    for (uint32_t i = 1; i < w->trie.n_fnode; i++) {
-        struct store_func s = {};
-        struct query_func fn;
+    for (uint32_t i = 1; i < w->n; i++) {
+        struct query_func fn = {};
         uint64_t *slot;
-        enum map_result m = map_at(&w->dense, w->trie.func[i], &slot);
+        enum map_result m = map_at(&w->dense, w->id[i], &slot);
         int r;
 
         if (m == MAP_FULL)
@@ -240,11 +267,7 @@ static int match_functions(struct query *q, const struct query_filters *f, uint3
         *slot = w->func[i] = w->n_func++;
         if (w->n_func % 256 == 0)
             TRY(query_alive(q, e));
-        r = store_func(q->view, epoch, w->trie.func[i], &s, &err);
-        if (r < 0)
-            return query_store_failed(q, r, &err, e);
-        fn = (struct query_func){
-            .name = s.name, .file = s.file, .bin = str_basename(s.bin), .kind = s.kind};
+        TRY(seen_of(q, w, epoch, w->id[i], w->func[i], &fn, e));
         for (uint32_t k = 0; k < f->n; k++) {
             if (f->v[k].verb == QUERY_COLLAPSE_RECURSION)
                 continue;
@@ -263,13 +286,14 @@ static int match_functions(struct query *q, const struct query_filters *f, uint3
 static int trie_arrays(struct query *q, const struct query_filters *f, struct trie_work *w,
                        struct query_err *e)
 {
-    uint32_t n = w->trie.n_fnode;
+    uint32_t n = w->n;
 
     w->func = arena_array(&w->arena, uint32_t, n);
+    w->same = w->by_frame ? arena_array(&w->arena, uint32_t, (size_t)n + 1) : NULL;
     w->scratch = arena_array(&w->arena, uint32_t, n);
     w->fate.present = arena_array(&w->arena, uint8_t, n);
     w->fate.dead = arena_array(&w->arena, uint8_t, n);
-    if (!w->func || !w->scratch || !w->fate.present || !w->fate.dead)
+    if (!w->func || (w->by_frame && !w->same) || !w->scratch || !w->fate.present || !w->fate.dead)
         return query_no_memory(q, e);
     for (uint32_t k = 0; k < f->n; k++) {
         w->hit[k] = arena_array(&w->arena, uint8_t, (size_t)n + 1);
@@ -288,10 +312,14 @@ static int trie_fate(struct query *q, const struct query_filters *f, struct stor
 
     if (r < 0)
         return query_store_failed(q, r, &err, e);
+    w->by_frame = f->own;
+    w->n = f->own ? w->trie.n : w->trie.n_fnode;
+    w->parent = f->own ? w->trie.parent : w->trie.fparent;
+    w->id = f->own ? w->trie.frame : w->trie.func;
     TRY(trie_arrays(q, f, w, e));
     TRY(match_functions(q, f, id.epoch, w, e));
     p = (struct query_paths){
-        .n = w->trie.n_fnode, .n_func = w->n_func, .parent = w->trie.fparent, .func = w->func};
+        .n = w->n, .n_func = w->n_func, .parent = w->parent, .func = w->func, .same = w->same};
     return query_filters_apply(q, f, &p, w->hit, w->scratch, &w->fate, e);
 }
 
@@ -312,7 +340,7 @@ int query_filters_nodes(struct query *q, const struct query_filters *f, struct s
             r = query_no_memory(q, e);
     }
     for (uint32_t i = 0; bits && i < w.trie.n; i++) {
-        if (!w.fate.dead[w.trie.fnode[i]])
+        if (!w.fate.dead[w.by_frame ? i : w.trie.fnode[i]])
             query_bit_set(bits, i);
     }
     map_deinit(&w.dense);

@@ -110,8 +110,8 @@ static struct query_acc *acc_new(struct query_gather *g, struct query_gather_wor
         w->r = store_trie(g->q->view, k.trie, &t, &w->err);
         if (w->r < 0)
             return NULL;
-        n = g->q->detail == QUERY_OF_FUNCTIONS ? t.n_fnode : t.n;
-        if (g->q->detail != QUERY_OF_FUNCTIONS)
+        n = query_by_frame(g->q) ? t.n : t.n_fnode;
+        if (query_by_frame(g->q))
             t.fnode = NULL;
     }
     w->r = -ENOMEM;
@@ -227,7 +227,7 @@ static int share_list(struct query_gather *g, struct query_acc *a, const struct 
 
     if (s->n == 0)
         return 1;
-    if (!s->sum.v || s->var || s->count_unknown || !a->fnode || s->n > UINT32_MAX - a->n_entry)
+    if (!s->sum.v || s->var || s->count_unknown || s->n > UINT32_MAX - a->n_entry)
         return 0;
     for (uint32_t i = 0; i < s->n; i++)
         most |= s->count[i];
@@ -244,7 +244,8 @@ static int share_list(struct query_gather *g, struct query_acc *a, const struct 
     fnode = a->fnode;
     node = s->node;
     for (uint32_t i = 0; i < s->n; i++) {
-        p[i] = (struct query_entry){fnode[node[i]], (uint32_t)s->count[i], s->sum.v[i]};
+        p[i] = (struct query_entry){fnode ? fnode[node[i]] : node[i], (uint32_t)s->count[i],
+                                    s->sum.v[i]};
         sum += p[i].sum;
         count += p[i].count;
         signs |= p[i].sum;

@@ -39,6 +39,8 @@ struct inverted {
     struct query_slim *own;
     uint32_t *left;     /* per node: frames from it to the root */
     uint32_t *short_as; /* function of from -> of to; NULL: names are not shortened */
+    uint32_t *shown_as; /* n_as: the same of those that are shown; NULL: functions are ids */
+    uint32_t n_as;
     uint32_t n_stack, n_func;
     struct stack *stack, *spare;
     uint32_t *begin, *met;   /* per function: where its stacks begin; functions of a stretch */
@@ -271,8 +273,7 @@ static int walk_path(struct inverted *v, uint32_t leaf, uint32_t depth, struct s
 /* ---- functions ---------------------------------------------------------------------------------
  */
 
-/* Short names: several functions become one. It has the file of the one that is met first when
- * stacks are walked one after the other, each from its leaf. */
+/* Short names: several functions become one. It has the file of the one that was met first. */
 static int shorten(struct inverted *v, struct query_err *e)
 {
     const struct query_numbers *u = v->u;
@@ -284,20 +285,24 @@ static int shorten(struct inverted *v, struct query_err *e)
     QUERY_NEW(v->q, &seen, u->n, e);
     for (uint32_t i = 1; i < u->n; i++) {
         for (uint32_t k = weighs(v, i) ? i : 0; k && !seen[k]; k = u->parent[k]) {
-            uint32_t f = query_numbers_func(u, k);
-            struct query_func fn = {};
-
             seen[k] = 1;
-            if (!as[f]) {
-                TRY(query_short_func(v->q, &v->from->fn[f], &fn, e));
-                TRY(query_tree_func(v->q, v->to, &fn, &as[f], e));
-                v->to->fn_flag[as[f]] |= QUERY_FN_FRAME;
-            }
-            func[k] = as[f];
+            as[query_numbers_func(u, k)] = 1;
         }
     }
+    for (uint32_t f = 1; f < v->from->n_func; f++) {
+        struct query_func fn = {};
+
+        if (!as[f])
+            continue;
+        TRY(query_short_func(v->q, &v->from->fn[f], &fn, e));
+        TRY(query_tree_func(v->q, v->to, &fn, &as[f], e));
+        v->to->fn_flag[as[f]] |= QUERY_FN_FRAME;
+    }
+    for (uint32_t k = 1; k < u->n; k++)
+        func[k] = seen[k] ? as[query_numbers_func(u, k)] : 0;
     v->func = func;
-    v->short_as = as;
+    v->short_as = v->shown_as = as;
+    v->n_as = v->from->n_func;
     v->n_func = v->to->n_func;
     v->named = true;
     return 0;
@@ -331,6 +336,8 @@ static int name_picks(struct inverted *v, struct query_err *e)
     if (v->named)
         return 0;
     QUERY_NEW(v->q, &as, v->n_func, e);
+    v->shown_as = ids ? NULL : as;
+    v->n_as = v->n_func;
     for (uint32_t k = 1; k <= v->n_pick; k++) {
         uint32_t f = k < v->n_pick ? v->pick[k].func : 0;
 
@@ -431,13 +438,19 @@ static int invert(struct inverted *v, const struct query_shown_ask *ask, struct 
 
 /* What a search finds: under full names, all of it in view. bit: per function of s->t */
 static int search(struct query *q, const struct query_shape *s, const struct query_numbers *u,
-                  struct str pattern, uint32_t **bit, struct query_seen **ret, struct query_err *e)
+                  const struct query_search *own, uint32_t **bit, struct query_seen **ret,
+                  struct query_err *e)
 {
     struct query_seen each[1] = {};
 
     QUERY_NEW(q, ret, 1, e);
+    if (own->done) {
+        **ret = own->any;
+        *bit = own->bit;
+        return 0;
+    }
     QUERY_NEW(q, bit, s->t->n_func, e);
-    return query_numbers_find(q, s->t, u, &pattern, 1, "match", *bit, each, *ret, e);
+    return query_numbers_find(q, s->t, u, own->pattern, 1, own->param, *bit, each, *ret, e);
 }
 
 /* The functions it finds, as they are shown. */
@@ -445,8 +458,10 @@ static int found(const struct inverted *v, const uint32_t *bit, struct query_see
                  uint32_t **ret, struct query_err *e)
 {
     QUERY_NEW(v->q, ret, v->to->n_func, e);
-    for (uint32_t f = 1; f < v->from->n_func; f++)
-        (*ret)[v->short_as[f]] |= bit[f];
+    for (uint32_t f = 1; v->shown_as && f < v->n_as; f++)
+        (*ret)[v->shown_as[f]] |= bit[f];
+    if (!v->short_as)
+        return 0;
     seen->functions = 0;
     for (uint32_t f = 1; f < v->to->n_func; f++)
         seen->functions += (*ret)[f] != 0;
@@ -454,7 +469,8 @@ static int found(const struct inverted *v, const uint32_t *bit, struct query_see
 }
 
 static int inverted(struct query *q, const struct query_shown_ask *ask, struct query_shape *s,
-                    struct query_numbers *u, struct query_tree *to, struct query_err *e)
+                    struct query_numbers *u, const struct query_search *own, struct query_tree *to,
+                    struct query_err *e)
 {
     struct inverted v = {.q = q, .u = u, .to = to};
     struct query_seen *seen = NULL;
@@ -463,13 +479,13 @@ static int inverted(struct query *q, const struct query_shown_ask *ask, struct q
     if (ask->match.n || q->gather->shortens)
         TRY(query_numbers_name(q, s->t, u, e));
     if (ask->match.n)
-        TRY(search(q, s, u, ask->match, &bit, &seen, e));
+        TRY(search(q, s, u, own, &bit, &seen, e));
     v.from = s->t;
     to->inverted = true;
     to->w[0].var_missing = to->w[1].var_missing = true;
     TRY(query_tree_init(q, to, 1, 0, e));
     TRY(invert(&v, ask, e));
-    if (seen && v.short_as)
+    if (seen && (v.short_as || own->done))
         TRY(found(&v, bit, seen, &hit, e));
     s->seen = seen;
     s->hit = hit;
@@ -479,6 +495,7 @@ static int inverted(struct query *q, const struct query_shown_ask *ask, struct q
 int query_tree_inverted(struct query *q, const struct query_shown_ask *ask, struct query_shape *ret,
                         bool *ret_done, struct query_err *e)
 {
+    struct query_search own = {.pattern = &ask->match, .n = 1, .param = "match"};
     struct query_numbers u = {};
     struct query_shape s = {};
     struct query_tree to = {};
@@ -487,9 +504,9 @@ int query_tree_inverted(struct query *q, const struct query_shown_ask *ask, stru
     *ret_done = false;
     if (ask->width == 0 || (ask->root && ask->match.n))
         return 0;
-    r = query_tree_numbers(q, true, &s, &u, ret_done, e);
+    r = query_tree_numbers(q, true, ask->match.n ? 1 : 0, &own, &s, &u, ret_done, e);
     if (r == 0 && *ret_done)
-        r = inverted(q, ask, &s, &u, &to, e);
+        r = inverted(q, ask, &s, &u, &own, &to, e);
     query_numbers_deinit(&u);
     if (r == 0 && *ret_done) {
         query_tree_deinit(&s.own);

@@ -29,10 +29,12 @@ bool query_layers_asked(const struct query *q, bool searches, bool full)
         return false;
     /* filters see full names, and which of two functions gives a merged one its file depends on the
      * order they are met in */
-    if ((shortens && (q->filters.n || searches)) || (q->filters.n && q->n_by) ||
-        (q->n_by && (q->gather->shortens || several_epochs(q->gather))))
+    if ((shortens && (q->filters.n || searches)) ||
+        (q->n_by &&
+         (q->filters.n || query_by_frame(q) || q->gather->shortens || several_epochs(q->gather))))
         return false;
-    return q->gather->listed && !q->other && q->detail == QUERY_OF_FUNCTIONS &&
+    return q->gather->listed && !q->other &&
+           (q->detail == QUERY_OF_FUNCTIONS || q->detail == QUERY_OF_FILES) &&
            q->head.agg == QUERY_SUM;
 }
 
@@ -56,7 +58,13 @@ bool query_layers_fit(const struct query_gather *g)
 
 bool query_layers_named(const struct query *q, bool full)
 {
-    return q->filters.n || (q->gather->shortens && !full) || several_epochs(q->gather);
+    return q->filters.n || query_by_frame(q) || (q->gather->shortens && !full) ||
+           several_epochs(q->gather);
+}
+
+bool query_layers_sifts(const struct query *q)
+{
+    return q->filters.n || q->own;
 }
 
 int query_layer_trie(struct query_layers *s, const struct query_acc *a, struct store_trie *ret,
@@ -67,7 +75,7 @@ int query_layer_trie(struct query_layers *s, const struct query_acc *a, struct s
 
     if (r < 0)
         return query_store_failed(s->q, r, &err, e);
-    assert(ret->n_fnode == a->n);
+    assert((query_by_frame(s->q) ? ret->n : ret->n_fnode) == a->n);
     return 0;
 }
 
@@ -150,7 +158,7 @@ static int number(struct query_layers *s, struct query_ids *ids, uint32_t id, ui
                   struct query_err *e)
 {
     if (s->named)
-        return query_tree_func_by_id(s->q, s->t, ids, id, ret, e);
+        return query_tree_func_by_id(s->q, s->names, ids, id, ret, e);
     *ret = id;
     return 0;
 }
@@ -168,28 +176,63 @@ static int copy_acc(struct query_layers *s, const struct query_acc *a, struct qu
     return 0;
 }
 
+/* What functions say of the stacks of a trie whose weights are by node. */
+static int marked_frames(struct query_layers *s, const struct query_acc *a,
+                         const struct store_trie *t, struct query_err *e)
+{
+    if (t->n_marked == 0)
+        return 0;
+    TRY(query_layers_scratch(s, t->n_fnode, e));
+    wipe(s, t->n_fnode);
+    for (uint32_t i = 0; i < a->n_entry; i++)
+        s->sum[t->fnode[a->entry[i].node]].sum += a->entry[i].sum;
+    marked_self(&s->stacks[a->side], t, s->sum);
+    (void)query_slim_add_up(s->sum, t->fparent, t->n_fnode, INT64_MAX, s->pick);
+    marked_total(&s->stacks[a->side], t, s->sum);
+    return 0;
+}
+
+/* Totals of a trie, into s->sum. */
+static int sum_trie(struct query_layers *s, const struct query_acc *a, const struct store_trie *t,
+                    const uint32_t *parent, struct query_err *e)
+{
+    bool by_frame = query_by_frame(s->q);
+
+    if (by_frame)
+        TRY(marked_frames(s, a, t, e));
+    wipe(s, a->n);
+    query_slim_scatter(s->sum, a);
+    if (!by_frame)
+        marked_self(&s->stacks[a->side], t, s->sum);
+    (void)query_slim_add_up(s->sum, parent, a->n, INT64_MAX, s->pick);
+    if (!by_frame)
+        marked_total(&s->stacks[a->side], t, s->sum);
+    return 0;
+}
+
 /* One more trie into the layer's; its entries name nodes of that from now on. */
 static int merge_acc(struct query_layers *s, struct query_tree *merged, struct query_acc **acc,
                      struct query_err *e)
 {
     struct query_acc *a = *acc;
+    bool by_frame = query_by_frame(s->q);
     /* functions occur once below a function node, but two may have one short name */
-    uint32_t fresh = s->t->short_names ? UINT32_MAX : merged->n, last = 0, func = 0, *map;
+    uint32_t fresh = s->t->short_names || by_frame ? UINT32_MAX : merged->n;
+    uint32_t last = 0, func = 0, *map;
+    const uint32_t *parent, *id;
     struct query_ids *ids = NULL;
     struct store_trie t = {};
 
     TRY(query_layer_trie(s, a, &t, e));
+    parent = by_frame ? t.parent : t.fparent;
+    id = by_frame ? t.frame : t.func;
     TRY(query_layers_scratch(s, a->n, e));
     TRY(query_alive(s->q, e));
-    wipe(s, a->n);
-    query_slim_scatter(s->sum, a);
-    marked_self(&s->stacks[a->side], &t, s->sum);
-    (void)query_slim_add_up(s->sum, t.fparent, a->n, INT64_MAX, s->pick);
-    marked_total(&s->stacks[a->side], &t, s->sum);
+    TRY(sum_trie(s, a, &t, parent, e));
     for (uint32_t i = 1; s->named && i < a->n; i++)
-        last = s->sum[i].low && t.func[i] > last ? t.func[i] : last;
+        last = s->sum[i].low && id[i] > last ? id[i] : last;
     if (s->named)
-        TRY(query_tree_ids(s->q, s->t, a->trie.epoch, last + 1, &ids, e));
+        TRY(query_tree_ids(s->q, s->names, a->trie.epoch, last + 1, &ids, e));
     map = s->pick;
     map[0] = 0;
     for (uint32_t i = 1; i < a->n; i++) {
@@ -198,13 +241,13 @@ static int merge_acc(struct query_layers *s, struct query_tree *merged, struct q
         map[i] = 0; /* entries that weigh nothing and count nothing go to the root */
         if (!s->sum[i].low)
             continue;
-        p = map[t.fparent[i]];
-        TRY(number(s, ids, t.func[i], &func, e));
+        p = map[parent[i]];
+        TRY(number(s, ids, id[i], &func, e));
         if (p >= fresh)
             TRY(query_tree_add(s->q, merged, p, func, &map[i], e));
         else
             TRY(query_tree_child(s->q, merged, p, func, &map[i], e));
-        if (s->again && query_bit(t.again, i))
+        if (s->again && query_bit(t.again, by_frame ? t.fnode[i] : i))
             merged->flag[map[i]] |= QUERY_NODE_AGAIN;
     }
     if (s->keep) { /* the root may be nowhere, and the gather needed again */
@@ -271,8 +314,14 @@ int query_layers_sift(struct query_layers *s, struct query_layer *l, uint32_t n,
                       struct query_shape *ret, struct query_err *e)
 {
     struct query_layer none = {.acc = NULL}, *one = n ? l : &none;
-    struct query_tree all = {}, to = {};
-    int r;
+    struct query_tree all = {}, to = {}, names = {.stacks = s->stacks};
+    struct query_sift sift = {.tried = s->t,
+                              .shown = s->t,
+                              .all = &all,
+                              .to = &to,
+                              .n_search = s->n_search,
+                              .search = s->search};
+    int r = 0;
 
     assert(n <= 1 && s->named && s->total && s->samples); /* there is no by= */
     QUERY_NEW(s->q, &ret->all.w[0].total, 1, e);
@@ -281,13 +330,23 @@ int query_layers_sift(struct query_layers *s, struct query_layer *l, uint32_t n,
     ret->all.w[0].total[0] = s->total[0];
     ret->all.w[0].samples[0] = s->samples[0];
     ret->all.stacks = s->stacks;
-    r = query_layer_merge(s, one, &all, e);
+    if (query_tried_apart(s->q) != query_shown_apart(s->q)) {
+        names.apart = query_tried_apart(s->q);
+        r = query_tree_init(s->q, &names, 0, 0, e);
+        sift.tried = s->names = &names;
+    }
+    if (r == 0)
+        r = query_layer_merge(s, one, &all, e);
     if (r == 0)
         r = query_tree_init(s->q, &to, 0, 0, e);
+    sift.n_acc = one->n_acc;
+    sift.acc = one->acc;
     if (r == 0)
-        r = query_shape_sift(s->q, s->t, &all, one->n_acc, one->acc, &to, &ret->filtered[0], e);
+        r = query_shape_sift(s->q, &sift, &ret->filtered[0], e);
+    s->names = s->t;
     query_tree_deinit(&all);
     query_tree_deinit(&to);
+    query_tree_deinit(&names);
     if (r < 0)
         return r;
     one->n = to.n;
@@ -394,6 +453,8 @@ int query_layers_start(struct query_layers *s, struct query_layer **ret, uint32_
                        struct query_err *e)
 {
     s->t->short_names = s->q->gather->shortens && !s->full;
+    s->t->apart = query_shown_apart(s->q);
+    s->names = s->t;
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 1, e);
@@ -406,6 +467,6 @@ void query_layers_hand_over(const struct query_layers *s, struct query_shape *ma
                             struct query_shape *ret)
 {
     *ret = *made;
-    *(s->q->filters.n ? &ret->own : &ret->all) = *s->t;
-    ret->t = s->q->filters.n ? &ret->own : &ret->all;
+    ret->t = query_layers_sifts(s->q) ? &ret->own : &ret->all;
+    *ret->t = *s->t;
 }

@@ -27,11 +27,14 @@ struct query_layer {
 
 struct query_layers {
     struct query *q;
-    struct query_tree *t; /* levels, and the functions of named layers */
+    struct query_tree *t;     /* levels, and the functions of named layers */
+    struct query_tree *names; /* t, but while functions are apart that t has as one */
     bool named;
     bool again; /* whether a function is above itself is asked as well */
     bool full;  /* names are not shortened, even if that was asked for */
     bool keep;  /* the gather may be needed as it was: entries are changed in copies */
+    uint32_t n_search;
+    struct query_search *search; /* done with the filters, if there is a pattern for it */
     struct query_stacks *stacks; /* per side */
     struct query_tree left;      /* what filters left, if there are any; its maps are gone */
 
@@ -53,6 +56,9 @@ bool query_layers_asked(const struct query *q, bool searches, bool full);
 bool query_layers_fit(const struct query_gather *g);
 /* Must layers be numbered by name? */
 bool query_layers_named(const struct query *q, bool full);
+
+/* Are there filters, or patterns that are tried as those are? */
+bool query_layers_sifts(const struct query *q);
 
 /* Levels into s->t, with their totals, and what hangs under them: layers by level. */
 [[nodiscard]] int query_layers_start(struct query_layers *s, struct query_layer **ret,

@@ -53,12 +53,6 @@ int query_numbers_name(struct query *q, struct query_tree *t, struct query_numbe
 /* ---- searching ---------------------------------------------------------------------------------
  */
 
-static void see(struct query_seen *seen, const struct query_entry *x)
-{
-    seen->total += x->sum;
-    seen->samples += x->count;
-}
-
 /* Functions that no node has any more, since filters took them, match nothing. */
 static int that_occur(struct query *q, const struct query_tree *t, const struct query_numbers *u,
                       uint32_t *bit, struct query_err *e)
@@ -99,14 +93,11 @@ int query_numbers_find(struct query *q, const struct query_tree *t, const struct
 
             for (uint32_t k = 0; k < n && in[x->node] >> k; k++) {
                 if (in[x->node] >> k & 1)
-                    see(&each[k], x);
+                    query_seen_add(&each[k], x);
             }
             if (in[x->node])
-                see(any, x);
+                query_seen_add(any, x);
         }
     }
-    for (uint32_t k = 0; k < n; k++)
-        each[k].view = each[k].total;
-    any->view = any->total;
     return 0;
 }

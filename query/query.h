@@ -258,6 +258,7 @@ struct query_sums {
 /* What frames are told apart by: the functions of an answer. */
 enum query_detail {
     QUERY_OF_FUNCTIONS = 0,
+    QUERY_OF_FILES,     /* and the file, where those of one function have several */
     QUERY_OF_LINES,     /* and the line in it; inlined apart from called */
     QUERY_OF_ADDRESSES, /* and the address in the binary, by its build */
     QUERY_OF_FRAMES,    /* all that a sender tells apart */

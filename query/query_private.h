@@ -23,6 +23,7 @@
  *   inverted.c                of those what is shown of stacks with their leaves first
  *   thin.c                    of one trie what is shown, while it is scanned
  *   numbers.c                 names and searches of all nodes, for tables
+ *   own.c                     whether frames of one function are apart until patterns are tried
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
  *   tree.c sandwich.c diff.c  the answers made of them
@@ -76,6 +77,13 @@ struct query_pattern {
 void query_pattern_deinit(struct query_pattern *p);
 /* 1, 0, -E2BIG */
 int query_pattern_match(const struct query_pattern *p, const struct query_func *f);
+/* Does it see what frames of one function may differ in? */
+static inline bool query_pattern_own(const struct query_pattern *p)
+{
+    return p->scope == QUERY_IN_FILE || p->scope == QUERY_IN_KIND;
+}
+/* The same of a search pattern as it is written. */
+bool query_search_own(struct str text);
 
 /* ---- when.c: instants and durations ---------------------------------------------------------- */
 
@@ -125,6 +133,7 @@ struct query_filter {
 struct query_filters {
     uint32_t n;
     bool drops; /* one of them takes samples out */
+    bool own;   /* one of them sees a frame's own file, binary or kind */
     struct query_filter v[QUERY_FILTER_MAX];
 };
 
@@ -139,7 +148,8 @@ void query_filters_deinit(struct query_filters *f);
 struct query_paths {
     uint32_t n, n_func;
     const uint32_t *parent, *func;
-    const uint32_t *same; /* function -> what collapse:recursion takes it for; NULL: itself */
+    const uint32_t *same; /* function -> number of what collapse:recursion takes it for; NULL:
+                             itself */
     const uint8_t *level; /* not 0: no frame, but what stacks hang under; NULL: node 0 alone */
 };
 
@@ -182,6 +192,7 @@ struct query {
     struct query_filters filters;
     bool short_names;         /* asked for; whether there are any: query_gather.shortens */
     enum query_detail detail; /* of the answer being made */
+    bool own;                 /* patterns are tried that see what frames have themselves: own.c */
     struct store_view *view;
     uint64_t lsn;                /* of the store before the view was taken */
     struct query_gather *gather; /* freed by query_free */
@@ -212,6 +223,27 @@ struct store_selector query_selector(const struct query *q);
             return -ENOMEM;                                                                        \
         }                                                                                          \
     } while (0)
+
+/* ---- own.c: what frames of one function may differ in ---------------------------------------- */
+
+/* What functions of a tree are told apart by beside scope and name: bits. */
+enum query_apart {
+    QUERY_BY_FILE = 1,
+    QUERY_BY_KIND = 2, /* and binary */
+};
+
+/* What the answer about to be made shows, and what it searches for beside the filters. Before it is
+ * gathered. */
+void query_ask_detail(struct query *q, enum query_detail detail, const struct str *pattern,
+                      uint32_t n);
+/* Are weights by nodes of the tries, or by function nodes? */
+static inline bool query_by_frame(const struct query *q)
+{
+    return q->own || q->detail != QUERY_OF_FUNCTIONS;
+}
+/* Of the tree that is shown; of the tree that patterns are tried on. */
+uint8_t query_shown_apart(const struct query *q);
+uint8_t query_tried_apart(const struct query *q);
 
 /* A copy in the arena, or an error. */
 [[nodiscard]] int query_copy(struct query *q, struct str s, struct str *ret, struct query_err *e);
@@ -282,7 +314,7 @@ struct query_stacks {
 
 /* What a share holds of one node: all there is of it, where counts and sums are small. */
 struct query_entry {
-    uint32_t node; /* function node */
+    uint32_t node; /* function node; without query_acc.fnode: node */
     uint32_t count;
     int64_t sum;
 };
@@ -425,6 +457,7 @@ struct query_ids {
 struct query_tree {
     bool inverted;    /* leaves first: self stands where the stack begins */
     bool short_names; /* functions by id come in under theirs */
+    uint8_t apart;    /* enum query_apart */
     uint32_t n_side;
     uint32_t n, cap;
     uint32_t *parent, *func;
@@ -470,7 +503,7 @@ void query_tree_deinit(struct query_tree *t); /* its maps; the rest is in the ar
 /* The weight of node i of from goes to node k of t. */
 void query_tree_give(struct query_tree *t, uint32_t k, const struct query_tree *from, uint32_t i);
 /* The key of a function, beside its scope and name by what detail tells apart. */
-uint64_t query_func_key(const struct query_func *f);
+uint64_t query_func_key(const struct query *q, const struct query_func *f);
 /* Sets QUERY_NODE_AGAIN. */
 [[nodiscard]] int query_tree_mark_again(struct query *q, struct query_tree *t, struct query_err *e);
 /* Totals, zoom hashes and samples of subtrees, once all nodes are there. */
@@ -562,11 +595,14 @@ struct query_numbers {
     struct query_tree merged;
 };
 
+struct query_search;
 /*
  * ret_done: as above. ret_s->t: the root, its sums; functions as they are met. stacks: they alone
- * are asked for: functions have full names, again is NULL.
+ * are asked for: functions have full names, again is NULL. search: where frames are apart each is
+ * done here; else query_numbers_find() does it.
  */
-[[nodiscard]] int query_tree_numbers(struct query *q, bool stacks, struct query_shape *ret_s,
+[[nodiscard]] int query_tree_numbers(struct query *q, bool stacks, uint32_t n_search,
+                                     struct query_search *search, struct query_shape *ret_s,
                                      struct query_numbers *ret, bool *ret_done,
                                      struct query_err *e);
 void query_numbers_deinit(struct query_numbers *u);
@@ -649,6 +685,12 @@ struct query_seen {
     uint64_t samples, functions;
     bool unknown;
 };
+static inline void query_seen_add(struct query_seen *s, const struct query_entry *x)
+{
+    s->total += x->sum;
+    s->view += x->sum;
+    s->samples += x->count;
+}
 
 struct query_shape {
     struct query_tree all;  /* the union: full names, unfiltered */
@@ -672,17 +714,30 @@ struct query_shape {
                               struct query_err *e);
 void query_shape_deinit(struct query_shape *s);
 
-/*
- * What the filters leave of a tree by numbers, for layer.c.
- *   t     has the functions
- *   all   the tree: parent and func
- *   acc   whose entries weigh its nodes; of those that stay they name nodes of to from now on
- *   to    initialised
- *   ret   one per filter
- */
-[[nodiscard]] int query_shape_sift(struct query *q, struct query_tree *t,
-                                   const struct query_tree *all, uint32_t n_acc,
-                                   struct query_acc *const *acc, struct query_tree *to,
+/* A search that is done while frames are apart. */
+struct query_search {
+    const struct str *pattern;
+    uint32_t n;
+    const char *param;
+    bool done;                    /* the following is set */
+    uint32_t *bit;                /* per function that is shown: bit k: pattern k finds it */
+    struct query_seen *each, any; /* each: n; all is in view */
+};
+
+struct query_sift {
+    struct query_tree *tried;     /* has the functions that patterns are tried on */
+    struct query_tree *shown;     /* has those that are shown; may be the same */
+    const struct query_tree *all; /* the tree: parent and func (of tried) */
+    uint32_t n_acc;
+    struct query_acc *const *acc; /* whose entries weigh its nodes; of those that stay they name
+                                     nodes of to from now on */
+    struct query_tree *to;        /* initialised; func: of shown */
+    uint32_t n_search;
+    struct query_search *search;
+};
+
+/* What the filters leave of a tree by numbers, for layer.c. ret: one per filter */
+[[nodiscard]] int query_shape_sift(struct query *q, const struct query_sift *s,
                                    const struct query_filtered **ret, struct query_err *e);
 
 /*

@@ -165,6 +165,11 @@ static enum query_scope scope_of(struct str *text, bool kind)
     return QUERY_IN_FN;
 }
 
+bool query_search_own(struct str text)
+{
+    return scope_of(&text, false) == QUERY_IN_FILE;
+}
+
 /* /regex/ or /regex/i: 1, p->regex set; 0: text is none. */
 static int regex_of(struct str text, const char *param, struct query_pattern *p,
                     struct query_err *e)

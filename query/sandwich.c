@@ -235,7 +235,7 @@ static int shape(struct sandwich *w, struct query_shape *s, struct query_numbers
     bool done = false;
 
     TRY(query_gather_listed(w->q, e));
-    TRY(query_tree_numbers(w->q, false, s, u, &done, e));
+    TRY(query_tree_numbers(w->q, false, 0, NULL, s, u, &done, e));
     if (done) {
         w->by = u;
         return query_numbers_name(w->q, s->t, u, e);
@@ -256,7 +256,7 @@ int query_sandwich(struct query *q, const struct query_sandwich_ask *ask,
     if (ask->fn.n == 0)
         return query_fail(e, -EINVAL, QUERY_BAD_PARAMETER, "fn", "fn is the name of a function");
     TRY(query_max_nodes(ask->max_nodes, e));
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, NULL, 0);
     r = shape(&w, &s, &u, e);
     if (r == 0)
         r = answer(&w, ask, &out, e);

@@ -24,7 +24,7 @@ int query_short_func(struct query *q, const struct query_func *f, struct query_f
     if (str_eq(name, f->name))
         return 0;
     ret->name = name;
-    ret->key = query_func_key(ret);
+    ret->key = query_func_key(q, ret);
     return 0;
 }
 
@@ -52,28 +52,35 @@ static bool weighs(const struct query_tree *t, uint32_t i)
     return any;
 }
 
-/* A function of the union under the name that is shown. */
-static int to_func(struct reshape *rs, uint32_t f, uint32_t *ret, struct query_err *e)
+/* Functions of the union under the names that are shown. Of several that become one the first that
+ * the union met gives it its file and kind, whichever way stacks are walked. */
+static int to_funcs(struct reshape *rs, struct query_err *e)
 {
-    struct query_func fn = rs->from->fn[f];
+    const struct query_tree *t = rs->from;
+    uint8_t *used;
 
-    if (rs->func[f] == 0) {
+    QUERY_NEW(rs->q, &used, t->n_func, e);
+    for (uint32_t i = 1; i < t->n; i++) {
+        if (rs->need[i] && !(t->flag[i] & QUERY_NODE_LEVEL))
+            used[t->func[i]] |= !rs->fate->present || rs->fate->present[i];
+    }
+    for (uint32_t f = 1; f < t->n_func; f++) {
+        struct query_func fn = t->fn[f];
+
+        if (!used[f])
+            continue;
         if (rs->q->gather->shortens)
-            TRY(query_short_func(rs->q, &rs->from->fn[f], &fn, e));
+            TRY(query_short_func(rs->q, &t->fn[f], &fn, e));
         TRY(query_tree_func(rs->q, rs->to, &fn, &rs->func[f], e));
         rs->to->fn_flag[rs->func[f]] |= QUERY_FN_FRAME;
     }
-    *ret = rs->func[f];
     return 0;
 }
 
 static int step_down(struct reshape *rs, uint32_t parent, uint32_t i, uint32_t *ret,
                      struct query_err *e)
 {
-    uint32_t f = 0;
-
-    TRY(to_func(rs, rs->from->func[i], &f, e));
-    TRY(query_tree_child(rs->q, rs->to, parent, f, ret, e));
+    TRY(query_tree_child(rs->q, rs->to, parent, rs->func[rs->from->func[i]], ret, e));
     if (rs->to->group)
         rs->to->group[*ret] = rs->from->group[i];
     return 0;
@@ -178,8 +185,10 @@ static int reshape(struct query *q, bool invert, struct query_shape *s, struct q
         s->own.w[k].var_missing = s->all.w[k].var_missing;
     n = mark_needed(&rs);
     rs.need[0] = 1;
+    s->own.apart = query_shown_apart(q);
     TRY(query_tree_init(q, &s->own, s->all.n_side, n + 1, e)); /* leaves first may take more */
     s->own.inverted = invert;
+    TRY(to_funcs(&rs, e));
     if (invert)
         TRY(upward(&rs, e));
     else
@@ -207,12 +216,30 @@ static int match_filters(struct query *q, const struct query_tree *t,
     return 0;
 }
 
+/* Functions that a filter finds: lines and addresses of one are one. seen: p->n_func zeroes */
+static uint64_t count_hits(const struct query_paths *p, const uint8_t *hit, uint8_t *seen)
+{
+    uint64_t n = 0;
+
+    for (uint32_t f = 1; hit && f < p->n_func; f++) {
+        uint32_t is = p->same ? p->same[f] : f;
+
+        n += hit[f] && !seen[is];
+        seen[is] |= hit[f];
+    }
+    memset(seen, 0, p->n_func);
+    return n;
+}
+
 /* What each filter took, from what it found: the dead of a filter are its own. */
 static int account(struct query *q, struct query_shape *s, const struct query_paths *p,
                    uint8_t *const *hit, struct query_err *e)
 {
     const struct query_tree *t = &s->all;
     uint32_t n = q->filters.n;
+    uint8_t *seen;
+
+    QUERY_NEW(q, &seen, p->n_func, e);
 
     for (uint32_t k = 0; k < t->n_side; k++) {
         struct query_filtered *f;
@@ -220,8 +247,7 @@ static int account(struct query *q, struct query_shape *s, const struct query_pa
         QUERY_NEW(q, &f, n, e);
         for (uint32_t i = 0; i < n; i++) {
             f[i].text = q->filters.v[i].text;
-            for (uint32_t fn = 1; hit[i] && fn < t->n_func; fn++)
-                f[i].functions += hit[i][fn] && (!p->same || p->same[fn] == fn);
+            f[i].functions = count_hits(p, hit[i], seen);
         }
         for (uint32_t i = 0; i < t->n; i++) {
             struct query_filtered *by;
@@ -241,7 +267,7 @@ static int account(struct query *q, struct query_shape *s, const struct query_pa
     return 0;
 }
 
-/* Lines and addresses of one function are one to collapse:recursion. */
+/* Lines, addresses and files of one function are one to collapse:recursion. */
 static int function_of(struct query *q, const struct query_tree *t, uint32_t *ret,
                        struct query_err *e)
 {
@@ -286,7 +312,7 @@ static int filter(struct query *q, struct query_shape *s, struct query_err *e)
     for (uint32_t i = 0; i < t->n; i++)
         level[i] = t->flag[i] & QUERY_NODE_LEVEL;
     p.level = level;
-    if (q->detail != QUERY_OF_FUNCTIONS) {
+    if (query_by_frame(q)) {
         QUERY_NEW(q, &same, t->n_func, e);
         TRY(function_of(q, t, same, e));
         p.same = same;
@@ -325,45 +351,143 @@ static int take_dead(struct query *q, const struct query_fate *fate, uint32_t n_
     return 0;
 }
 
-int query_shape_sift(struct query *q, struct query_tree *t, const struct query_tree *all,
-                     uint32_t n_acc, struct query_acc *const *acc, struct query_tree *to,
-                     const struct query_filtered **ret, struct query_err *e)
-{
-    struct query_paths p = {
-        .n = all->n, .n_func = t->n_func, .parent = all->parent, .func = all->func};
-    uint8_t *hit[QUERY_FILTER_MAX] = {}, *need;
-    struct query_fate fate = {};
-    struct query_filtered *f;
-    uint32_t *node;
+/* What was tried, as it goes down to what is shown. */
+struct sift {
+    struct query *q;
+    const struct query_sift *s;
+    struct query_paths paths;
+    struct query_fate fate;
+    uint8_t *need;
+    uint32_t *as; /* function that was tried -> that is shown; 0: it is not */
+};
 
-    QUERY_NEW(q, &fate.present, all->n, e);
-    QUERY_NEW(q, &fate.dead, all->n, e);
-    QUERY_NEW(q, &need, all->n, e);
-    QUERY_NEW(q, &node, all->n, e);
-    QUERY_NEW(q, &f, q->filters.n, e);
-    for (uint32_t i = 1; i < all->n; i++)
-        t->fn_flag[all->func[i]] |= QUERY_FN_FRAME;
-    TRY(match_filters(q, t, hit, e));
-    TRY(query_filters_apply(q, &q->filters, &p, hit, node, &fate, e));
-    for (uint32_t k = 0; k < q->filters.n; k++) {
-        f[k].text = q->filters.v[k].text;
-        for (uint32_t fn = 1; hit[k] && fn < t->n_func; fn++)
-            f[k].functions += hit[k][fn];
+/* The filters of the question. node: scratch */
+static int sift_filter(struct sift *v, uint32_t *node, const struct query_filtered **ret,
+                       struct query_err *e)
+{
+    const struct query_sift *s = v->s;
+    uint8_t *hit[QUERY_FILTER_MAX] = {}, *seen;
+    const struct query_filters *filters = &v->q->filters;
+    struct query_filtered *f;
+
+    QUERY_NEW(v->q, &f, filters->n, e);
+    QUERY_NEW(v->q, &seen, s->tried->n_func, e);
+    TRY(match_filters(v->q, s->tried, hit, e));
+    TRY(query_filters_apply(v->q, filters, &v->paths, hit, node, &v->fate, e));
+    for (uint32_t k = 0; k < filters->n; k++) {
+        f[k].text = filters->v[k].text;
+        f[k].functions = count_hits(&v->paths, hit[k], seen);
     }
-    TRY(take_dead(q, &fate, n_acc, acc, need, f, e));
+    *ret = f;
+    return take_dead(v->q, &v->fate, s->n_acc, s->acc, v->need, f, e);
+}
+
+/* As to_funcs(): functions that are shown, as the first of theirs that was met. */
+static int sift_funcs(struct sift *v, struct query_err *e)
+{
+    const struct query_sift *s = v->s;
+
+    for (uint32_t i = 1; i < s->all->n; i++) {
+        if (v->need[i] && v->fate.present[i])
+            v->as[s->all->func[i]] = s->all->func[i];
+    }
+    for (uint32_t f = 1; s->tried != s->shown && f < s->tried->n_func; f++) {
+        if (!v->as[f])
+            continue;
+        TRY(query_tree_func(v->q, s->shown, &s->tried->fn[f], &v->as[f], e));
+        s->shown->fn_flag[v->as[f]] |= QUERY_FN_FRAME;
+    }
+    return 0;
+}
+
+static int sift_place(struct sift *v, uint32_t *node, struct query_err *e)
+{
+    const struct query_tree *all = v->s->all;
+
     for (uint32_t i = all->n - 1; i > 0; i--)
-        need[all->parent[i]] |= need[i];
+        v->need[all->parent[i]] |= v->need[i];
+    TRY(sift_funcs(v, e));
     node[0] = 0;
     for (uint32_t i = 1; i < all->n; i++) {
         node[i] = node[all->parent[i]];
-        if (need[i] && fate.present[i])
-            TRY(query_tree_child(q, to, node[i], all->func[i], &node[i], e));
+        if (v->need[i] && v->fate.present[i])
+            TRY(query_tree_child(v->q, v->s->to, node[i], v->as[all->func[i]], &node[i], e));
     }
-    for (uint32_t i = 0; i < n_acc; i++) {
-        for (uint32_t k = 0; k < acc[i]->n_entry; k++)
-            acc[i]->entry[k].node = node[acc[i]->entry[k].node];
+    return 0;
+}
+
+/* Samples below a match, each once; functions that hold one, as they are shown. */
+static int sift_search(struct sift *v, struct query_search *x, struct query_err *e)
+{
+    const struct query_sift *s = v->s;
+    const struct query_tree *all = s->all;
+    uint32_t *hit, *in;
+
+    QUERY_NEW(v->q, &hit, s->tried->n_func, e);
+    QUERY_NEW(v->q, &in, all->n, e);
+    QUERY_NEW(v->q, &x->bit, s->shown->n_func, e);
+    QUERY_NEW(v->q, &x->each, x->n, e);
+    TRY(query_tree_match_all(v->q, s->tried, x->pattern, x->n, x->param, hit, e));
+    for (uint32_t f = 1; f < s->tried->n_func; f++) {
+        if (v->as[f])
+            x->bit[v->as[f]] |= hit[f];
     }
-    *ret = f;
+    for (uint32_t f = 1; f < s->shown->n_func; f++) {
+        for (uint32_t k = 0; k < x->n; k++)
+            x->each[k].functions += x->bit[f] >> k & 1;
+        x->any.functions += x->bit[f] != 0;
+    }
+    for (uint32_t i = 1; i < all->n; i++)
+        in[i] = in[all->parent[i]] | (v->fate.present[i] ? hit[all->func[i]] : 0);
+    for (uint32_t a = 0; a < s->n_acc; a++) {
+        for (uint32_t i = 0; i < s->acc[a]->n_entry; i++) {
+            const struct query_entry *one = &s->acc[a]->entry[i];
+
+            for (uint32_t k = 0; k < x->n; k++) {
+                if (in[one->node] >> k & 1)
+                    query_seen_add(&x->each[k], one);
+            }
+            if (in[one->node])
+                query_seen_add(&x->any, one);
+        }
+    }
+    x->done = true;
+    return 0;
+}
+
+int query_shape_sift(struct query *q, const struct query_sift *s, const struct query_filtered **ret,
+                     struct query_err *e)
+{
+    struct sift v = {.q = q,
+                     .s = s,
+                     .paths = {.n = s->all->n,
+                               .n_func = s->tried->n_func,
+                               .parent = s->all->parent,
+                               .func = s->all->func}};
+    uint32_t *node, *same;
+
+    QUERY_NEW(q, &v.fate.present, s->all->n, e);
+    QUERY_NEW(q, &v.fate.dead, s->all->n, e);
+    QUERY_NEW(q, &v.need, s->all->n, e);
+    QUERY_NEW(q, &node, s->all->n, e);
+    QUERY_NEW(q, &v.as, s->tried->n_func, e);
+    for (uint32_t i = 1; i < s->all->n; i++)
+        s->tried->fn_flag[s->all->func[i]] |= QUERY_FN_FRAME;
+    if (query_by_frame(q)) {
+        QUERY_NEW(q, &same, s->tried->n_func, e);
+        TRY(function_of(q, s->tried, same, e));
+        v.paths.same = same;
+    }
+    TRY(sift_filter(&v, node, ret, e));
+    TRY(sift_place(&v, node, e));
+    for (uint32_t i = 0; i < s->n_search; i++) {
+        if (s->search[i].n)
+            TRY(sift_search(&v, &s->search[i], e));
+    }
+    for (uint32_t i = 0; i < s->n_acc; i++) {
+        for (uint32_t k = 0; k < s->acc[i]->n_entry; k++)
+            s->acc[i]->entry[k].node = node[s->acc[i]->entry[k].node];
+    }
     return 0;
 }
 
@@ -372,7 +496,8 @@ int query_shape(struct query *q, bool invert, struct query_shape *ret, struct qu
     ret->t = &ret->all;
     TRY(query_tree_union(q, &ret->all, e));
     TRY(filter(q, ret, e));
-    if (q->filters.n == 0 && !q->gather->shortens && !invert)
+    if (q->filters.n == 0 && !q->gather->shortens && !invert &&
+        query_tried_apart(q) == query_shown_apart(q))
         return 0;
     return reshape(q, invert, ret, e);
 }

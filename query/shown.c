@@ -488,8 +488,9 @@ static int finish(struct shown *s, struct query_err *e)
 
 bool query_tree_shown_fits(const struct query *q, const struct query_shown_ask *ask)
 {
-    return ask->width > 0 && query_layers_asked(q, ask->match.n > 0, false) &&
-           query_layers_fit(q->gather);
+    /* while frames are apart it is not known yet what is in view */
+    return ask->width > 0 && !(q->own && ask->root && ask->match.n) &&
+           query_layers_asked(q, ask->match.n > 0, false) && query_layers_fit(q->gather);
 }
 
 static int shown(struct shown *s, struct query_shape *ret, bool *ret_done, struct query_err *e)
@@ -499,16 +500,30 @@ static int shown(struct shown *s, struct query_shape *ret, bool *ret_done, struc
     uint32_t n = 0;
 
     TRY(query_layers_start(&s->lay, &l, &n, e));
-    if (s->lay.q->filters.n)
+    if (query_layers_sifts(s->lay.q))
         TRY(query_layers_sift(&s->lay, l, n, ret, e));
     QUERY_NEW(s->lay.q, &hash, s->lay.t->n, e);
     TRY(place_all(s, l, n, hash, hash_levels(s, hash), ret_done, e));
     return *ret_done ? finish(s, e) : 0;
 }
 
+/* What was found while frames were apart. */
+static int found(struct query *q, const struct query_search *x, struct query_shape *made,
+                 struct query_err *e)
+{
+    struct query_seen *seen;
+
+    QUERY_NEW(q, &seen, 1, e);
+    *seen = x->any;
+    made->seen = seen;
+    made->hit = x->bit;
+    return 0;
+}
+
 int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct query_shape *ret,
                      bool *ret_done, struct query_err *e)
 {
+    struct query_search own = {.pattern = &ask->match, .n = 1, .param = "match"};
     struct query_shape made = {};
     struct query_tree t = {};
     struct shown s = {.lay = {.q = q, .t = &t, .keep = ask->root != 0}, .ask = ask};
@@ -518,7 +533,10 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     if (!query_tree_shown_fits(q, ask))
         return 0;
     s.lay.named = query_layers_named(q, false);
-    if (ask->match.n) {
+    if (ask->match.n && q->own) {
+        s.lay.n_search = 1;
+        s.lay.search = &own;
+    } else if (ask->match.n) {
         QUERY_NEW(q, &s.search, 1, e);
         r = query_pattern_new(&q->arena, ask->match, "match", &s.search->pattern, e);
         made.seen = &s.search->seen;
@@ -526,6 +544,8 @@ int query_tree_shown(struct query *q, const struct query_shown_ask *ask, struct 
     map_init(&s.func, 0);
     if (r == 0)
         r = shown(&s, &made, ret_done, e);
+    if (r == 0 && own.done)
+        r = found(q, &own, &made, e);
     map_deinit(&s.func);
     if (s.search)
         query_pattern_deinit(&s.search->pattern);

@@ -13,6 +13,13 @@
  * functions the trie knows that (again); for files and binaries a walk of the tree finds it.
  */
 
+/* Searches of a table. */
+enum {
+    OF_ANY,
+    OF_MATCH,
+    N_SEARCH
+};
+
 /* What a function weighs below one level of by=. */
 struct cut {
     uint32_t func;
@@ -39,6 +46,7 @@ struct table {
     struct part *part;                /* each level's functions */
     uint32_t n_part, part_room, *met; /* met: function -> 1 + its cut of the level */
     uint32_t met_room;
+    struct query_search search[N_SEARCH];
 };
 
 /* ---- keys --------------------------------------------------------------------------------------
@@ -52,9 +60,18 @@ static bool merges(enum query_key key)
 
 static enum query_detail detail_of(enum query_key key)
 {
-    return key == QUERY_KEY_LINE   ? QUERY_OF_LINES
-           : key == QUERY_KEY_ADDR ? QUERY_OF_ADDRESSES
-                                   : QUERY_OF_FUNCTIONS;
+    switch (key) {
+    case QUERY_KEY_LINE:
+        return QUERY_OF_LINES;
+    case QUERY_KEY_ADDR:
+        return QUERY_OF_ADDRESSES;
+    case QUERY_KEY_FILE:
+        return QUERY_OF_FILES;
+    case QUERY_KEY_FN:
+    case QUERY_KEY_BIN:
+    default:
+        return QUERY_OF_FUNCTIONS;
+    }
 }
 
 static struct query_func key_func(const struct query_func *f, enum query_key key)
@@ -73,11 +90,29 @@ static struct query_func key_func(const struct query_func *f, enum query_key key
     return k;
 }
 
+/* Functions of numbers that some node has. What filters took from all stacks is in no row: a row of
+ * several functions has its kind from the first. */
+static int that_occur(struct table *tb, uint8_t **ret, struct query_err *e)
+{
+    const struct query_numbers *u = tb->by;
+
+    QUERY_NEW(tb->q, ret, tb->t->n_func, e);
+    for (uint32_t i = 1; i < u->n; i++) {
+        if (query_numbers_weighs(u, i))
+            (*ret)[query_numbers_func(u, i)] = 1;
+    }
+    return 0;
+}
+
 static int make_rows(struct table *tb, struct query_err *e)
 {
     const struct query_tree *t = tb->t;
+    uint8_t *occurs = NULL;
     struct map by_key;
     int r = 0;
+
+    if (tb->by && merges(tb->ask->key))
+        TRY(that_occur(tb, &occurs, e));
 
     QUERY_NEW(tb->q, &tb->key_of, t->n_func, e);
     QUERY_NEW(tb->q, &tb->row, t->n_func, e);
@@ -89,6 +124,8 @@ static int make_rows(struct table *tb, struct query_err *e)
         struct query_func k = key_func(&t->fn[f], tb->ask->key);
         uint64_t own = 0, *slot = &own;
 
+        if (occurs && !occurs[f])
+            continue;
         /* two functions of one hash stay two rows; names of files and binaries are compared too */
         if (merges(tb->ask->key)) {
             uint64_t key = k.key;
@@ -298,11 +335,19 @@ static uint64_t seen_samples(const struct query_seen *s)
     return s->unknown ? BATCH_UNKNOWN : s->samples;
 }
 
-static int find(struct table *tb, const struct str *pattern, uint32_t n, const char *param,
-                uint32_t *bit, struct query_seen *each, struct query_seen *any, struct query_err *e)
+static int find(struct table *tb, const struct query_search *x, uint32_t *bit,
+                struct query_seen *each, struct query_seen *any, struct query_err *e)
 {
-    return tb->by ? query_numbers_find(tb->q, tb->t, tb->by, pattern, n, param, bit, each, any, e)
-                  : query_shape_find(tb->q, tb->s, pattern, n, param, NULL, bit, each, any, e);
+    if (x->done) {
+        memcpy(bit, x->bit, tb->t->n_func * sizeof *bit);
+        memcpy(each, x->each, x->n * sizeof *each);
+        *any = x->any;
+        return 0;
+    }
+    return tb->by ? query_numbers_find(tb->q, tb->t, tb->by, x->pattern, x->n, x->param, bit, each,
+                                       any, e)
+                  : query_shape_find(tb->q, tb->s, x->pattern, x->n, x->param, NULL, bit, each, any,
+                                     e);
 }
 
 static int match_any(struct table *tb, struct query_top *ret, struct query_err *e)
@@ -315,7 +360,7 @@ static int match_any(struct table *tb, struct query_top *ret, struct query_err *
         return 0;
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
     QUERY_NEW(tb->q, &out, n, e);
-    TRY(find(tb, tb->ask->any, n, "any", bit, each, &any, e));
+    TRY(find(tb, &tb->search[OF_ANY], bit, each, &any, e));
     for (uint32_t k = 0; k < n; k++) {
         TRY(query_copy(tb->q, tb->ask->any[k], &out[k].pattern, e));
         out[k].functions = each[k].functions;
@@ -342,7 +387,7 @@ static int match_rows(struct table *tb, uint8_t *shown, struct query_top *ret, s
         return 0;
     }
     QUERY_NEW(tb->q, &bit, tb->t->n_func, e);
-    TRY(find(tb, &tb->ask->match, 1, "match", bit, each, &any, e));
+    TRY(find(tb, &tb->search[OF_MATCH], bit, each, &any, e));
     for (uint32_t f = 1; f < tb->t->n_func; f++)
         shown[tb->key_of[f]] |= bit[f] != 0;
     ret->has_match = true;
@@ -625,7 +670,7 @@ static bool numbers_do(const struct query *q, const struct query_top_ask *ask)
 {
     if (q->n_by)
         return ask->key == QUERY_KEY_FN && ask->match.n == 0 && ask->n_any == 0;
-    return detail_of(ask->key) == QUERY_OF_FUNCTIONS;
+    return detail_of(ask->key) == QUERY_OF_FUNCTIONS || detail_of(ask->key) == QUERY_OF_FILES;
 }
 
 /* Patterns are tried on full names: numbers have one name per function. */
@@ -643,7 +688,7 @@ static int by_numbers(struct table *tb, struct query_shape *s, struct query_numb
     if (tb->q->n_by)
         TRY(query_tree_numbers_by(tb->q, on_level, tb, s, ret_done, e));
     else if (patterns_do(tb->q, tb->ask))
-        TRY(query_tree_numbers(tb->q, false, s, u, ret_done, e));
+        TRY(query_tree_numbers(tb->q, false, N_SEARCH, tb->search, s, u, ret_done, e));
     if (!*ret_done)
         return query_gather_columns(tb->q->gather, e);
     if (tb->q->n_by)
@@ -659,17 +704,34 @@ static int by_nodes(struct table *tb, struct query_shape *s, struct query_err *e
     return query_shape(tb->q, false, s, e);
 }
 
+static void ask_detail(struct query *q, const struct query_top_ask *ask)
+{
+    struct str pattern[QUERY_ANY_MAX + 1];
+    uint32_t n = ask->n_any;
+
+    for (uint32_t i = 0; i < n; i++)
+        pattern[i] = ask->any[i];
+    if (ask->match.n)
+        pattern[n++] = ask->match;
+    query_ask_detail(q, detail_of(ask->key), pattern, n);
+}
+
 int query_top(struct query *q, const struct query_top_ask *ask, struct query_top *ret,
               struct query_err *e)
 {
     struct query_numbers u = {};
     struct query_shape s = {};
-    struct table tb = {.q = q, .s = &s, .ask = ask};
+    struct table tb = {
+        .q = q,
+        .s = &s,
+        .ask = ask,
+        .search = {[OF_ANY] = {.pattern = ask->any, .n = ask->n_any, .param = "any"},
+                   [OF_MATCH] = {.pattern = &ask->match, .n = ask->match.n > 0, .param = "match"}}};
     struct query_top answer = {};
     bool done = false;
     int r = 0;
 
-    q->detail = detail_of(ask->key);
+    ask_detail(q, ask);
     if (numbers_do(q, ask))
         r = by_numbers(&tb, &s, &u, &done, e);
     if (r == 0 && !done)

@@ -65,7 +65,8 @@ static int find_root(struct query *q, const struct query_shape *s, uint64_t want
 {
     *ret = query_zoom(s->t, want, ret_found);
     /* hashes of other trees are not those of tries */
-    if (*ret_found || s->t != &s->all || q->n_by || q->detail != QUERY_OF_FUNCTIONS)
+    if (*ret_found || s->t->inverted || q->gather->shortens || q->filters.n || q->n_by ||
+        q->detail != QUERY_OF_FUNCTIONS)
         return 0;
     return nearest(q, s->t, want, ret, e);
 }
@@ -220,7 +221,7 @@ int query_flame(struct query *q, const struct query_flame_ask *ask, struct query
     int r;
 
     TRY(query_max_nodes(ask->max_nodes, e));
-    q->detail = ask->detail;
+    query_ask_detail(q, ask->detail, &ask->match, ask->match.n ? 1 : 0);
     TRY(gather(q, ask, e));
     r = flame(q, ask, &s, &f, e);
     query_shape_deinit(&s);

@@ -40,17 +40,24 @@ int query_tree_func_room(struct query *q, struct query_tree *t, uint32_t n, stru
     return 0;
 }
 
-static bool same_func(const struct query_func *a, const struct query_func *b)
+static bool same_func(const struct query_tree *t, const struct query_func *a,
+                      const struct query_func *b)
 {
     return str_eq(a->scope, b->scope) && str_eq(a->name, b->name) && a->line == b->line &&
            a->addr == b->addr && a->start_line == b->start_line && a->inlined == b->inlined &&
-           str_eq(a->path, b->path) && str_eq(a->build, b->build);
+           str_eq(a->path, b->path) && str_eq(a->build, b->build) &&
+           (!(t->apart & QUERY_BY_FILE) || str_eq(a->file, b->file)) &&
+           (!(t->apart & QUERY_BY_KIND) || (a->kind == b->kind && str_eq(a->bin, b->bin)));
 }
 
-uint64_t query_func_key(const struct query_func *f)
+uint64_t query_func_key(const struct query *q, const struct query_func *f)
 {
     uint64_t key = func_key(f->scope, f->name);
 
+    /* a line is one of a file */
+    if ((q->detail == QUERY_OF_LINES || q->detail == QUERY_OF_FRAMES) && f->file.n &&
+        !str_eq(f->file, f->scope))
+        key = hash_mix(key ^ hash_str(f->file));
     if (!f->line && !f->addr && !f->start_line && !f->inlined && !f->path.n && !f->build.n)
         return key;
     key = hash_mix(key ^ f->addr);
@@ -69,7 +76,7 @@ int query_tree_func(struct query *q, struct query_tree *t, const struct query_fu
             return query_no_memory(q, e);
         if (*slot == 0)
             break;
-        if (same_func(&t->fn[*slot], f)) {
+        if (same_func(t, &t->fn[*slot], f)) {
             if (t->fn[*slot].file.n == 0) /* this epoch's dictionary knows more */
                 t->fn[*slot].file = f->file;
             *ret = (uint32_t)*slot;
@@ -100,6 +107,10 @@ static int frame_func(struct query *q, uint32_t epoch, uint32_t id, struct query
                                .file = s.file,
                                .bin = str_basename(s.bin),
                                .kind = s.kind};
+    if (q->detail == QUERY_OF_FUNCTIONS || q->detail == QUERY_OF_FILES) {
+        ret->key = query_func_key(q, ret);
+        return 0;
+    }
     if (q->detail != QUERY_OF_ADDRESSES)
         ret->line = s.line;
     if (q->detail != QUERY_OF_LINES && (s.addr || q->detail == QUERY_OF_FRAMES)) {
@@ -111,7 +122,7 @@ static int frame_func(struct query *q, uint32_t epoch, uint32_t id, struct query
         ret->start_line = s.start_line;
     if (q->detail != QUERY_OF_ADDRESSES)
         ret->inlined = (s.flags & FRAME_INLINED) != 0;
-    ret->key = query_func_key(ret);
+    ret->key = query_func_key(q, ret);
     return 0;
 }
 
@@ -157,7 +168,7 @@ static int func_of(struct query *q, struct query_tree *t, uint32_t epoch, uint32
 {
     struct query_func f = {};
 
-    if (q->detail == QUERY_OF_FUNCTIONS)
+    if (!query_by_frame(q))
         return query_tree_funcs(q, t, epoch, 1, &id, ret, e);
     TRY(frame_func(q, epoch, id, &f, e));
     if (t->short_names)
@@ -172,7 +183,7 @@ int query_tree_funcs(struct query *q, struct query_tree *t, uint32_t epoch, uint
     struct err err = {};
     int r;
 
-    assert(n <= QUERY_FUNCS_MAX && q->detail == QUERY_OF_FUNCTIONS);
+    assert(n <= QUERY_FUNCS_MAX && !query_by_frame(q));
     r = store_funcs(q->view, epoch, n, id, s, &err);
     if (r < 0)
         return query_store_failed(q, r, &err, e);
@@ -387,7 +398,7 @@ static uint32_t mark_needed(const struct query_acc *a, const uint32_t *parent, u
 static int place(struct query *q, struct query_tree *t, const struct query_acc *a, uint32_t top,
                  uint32_t *node, struct query_err *e)
 {
-    bool plain = q->detail == QUERY_OF_FUNCTIONS;
+    bool plain = !query_by_frame(q);
     const uint32_t *parent, *id;
     struct store_trie trie = {};
     struct query_ids *ids;
@@ -504,6 +515,7 @@ int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *
     }
     for (uint32_t s = 0; s < 2; s++)
         ret->w[s].var_missing |= !told[s] || q->head.agg != QUERY_SUM;
+    ret->apart = query_tried_apart(q);
     TRY(query_tree_init(q, ret, q->other ? 2 : 1, 0, e));
     for (uint32_t i = 0; i < g->n_acc; i++)
         TRY(add_acc(q, ret, g->acc[i], e));
@@ -511,7 +523,7 @@ int query_tree_union(struct query *q, struct query_tree *ret, struct query_err *
         for (uint32_t i = 0; i < ret->n; i++)
             ret->w[s].self[i] = query_round(ret->w[s].self[i]);
     }
-    if (q->detail != QUERY_OF_FUNCTIONS)
+    if (query_by_frame(q))
         TRY(query_tree_mark_again(q, ret, e));
     return query_tree_sum(q, ret, e);
 }

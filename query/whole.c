@@ -69,7 +69,7 @@ static int numbers(struct query_layers *s, struct query_shape *made, struct quer
     uint32_t n = 0, picked = 0;
 
     TRY(query_layers_start(s, &l, &n, e));
-    if (s->q->filters.n)
+    if (query_layers_sifts(s->q))
         TRY(query_layers_sift(s, l, n, made, e));
     s->t->w[0].total = s->total;
     s->t->w[0].samples = s->samples;
@@ -83,12 +83,18 @@ static int numbers(struct query_layers *s, struct query_shape *made, struct quer
     return query_alive(s->q, e);
 }
 
-int query_tree_numbers(struct query *q, bool stacks, struct query_shape *ret_s,
-                       struct query_numbers *ret, bool *ret_done, struct query_err *e)
+int query_tree_numbers(struct query *q, bool stacks, uint32_t n_search, struct query_search *search,
+                       struct query_shape *ret_s, struct query_numbers *ret, bool *ret_done,
+                       struct query_err *e)
 {
     struct query_shape made = {};
     struct query_tree t = {};
-    struct query_layers s = {.q = q, .t = &t, .again = !stacks, .full = stacks};
+    struct query_layers s = {.q = q,
+                             .t = &t,
+                             .again = !stacks,
+                             .full = stacks,
+                             .n_search = q->own ? n_search : 0,
+                             .search = search};
     int r;
 
     *ret_done = query_layers_asked(q, false, stacks) && q->n_by == 0 && query_layers_fit(q->gather);
@@ -192,6 +198,7 @@ static int pair(struct query_layers *s, struct query_both *ret, struct query_err
     struct query_layer l = {.n_acc = g->n_acc, .acc = g->acc};
 
     s->t->short_names = g->shortens;
+    s->names = s->t;
     for (uint32_t i = 0; i < 2; i++)
         s->t->w[i].var_missing = true;
     QUERY_NEW(s->q, &s->stacks, 2, e);

@@ -16,10 +16,11 @@ struct fnode {
     uint32_t parent, func; /* func: of the trie's epoch */
 };
 struct node {
-    uint32_t parent, fnode, line, frame;
+    uint32_t parent, fnode, frame;
 };
 struct frame {
-    uint32_t func, line;
+    uint32_t func;
+    struct fake_frame f;
 };
 struct trie {
     struct store_trie_id id;
@@ -252,8 +253,11 @@ static uint32_t func_at(struct store *s, uint32_t epoch, const struct fake_frame
 
     x.f.scope = func_scope(f->kind, f->bin, f->file);
     x.f.key = func_key(x.f.scope, f->name);
-    if (map_at(&s->func_at, x.f.key ^ hash_mix(epoch), &slot) == MAP_FOUND)
+    if (map_at(&s->func_at, x.f.key ^ hash_mix(epoch), &slot) == MAP_FOUND) {
+        if (s->func[*slot].f.file.n == 0)
+            s->func[*slot].f.file = keep(s, f->file);
         return (uint32_t)*slot;
+    }
     *slot = s->n_func;
     x.f.scope = keep(s, x.f.scope);
     x.f.name = keep(s, f->name);
@@ -263,14 +267,20 @@ static uint32_t func_at(struct store *s, uint32_t epoch, const struct fake_frame
     return s->n_func - 1;
 }
 
-static uint32_t frame_at(struct store *s, uint32_t func, uint32_t line)
+static uint32_t frame_at(struct store *s, uint32_t func, const struct fake_frame *f)
 {
-    struct frame x = {.func = func, .line = line};
+    struct frame x = {.func = func, .f = *f};
 
     for (uint32_t i = 0; i < s->n_frame; i++) {
-        if (s->frame[i].func == func && s->frame[i].line == line)
+        const struct fake_frame *k = &s->frame[i].f;
+
+        if (s->frame[i].func == func && k->line == f->line && k->kind == f->kind &&
+            str_eq(k->file, f->file) && str_eq(k->bin, f->bin))
             return i;
     }
+    x.f.name = s->func[func].f.name;
+    x.f.file = keep(s, f->file);
+    x.f.bin = keep(s, f->bin);
     PUSH(s->frame, s->n_frame, x);
     return s->n_frame - 1;
 }
@@ -280,7 +290,7 @@ static uint32_t child_at(struct store *s, struct trie *t, uint32_t parent,
 {
     uint32_t func = func_at(s, t->id.epoch, f), fparent = t->node[parent].fnode;
     struct fnode y = {.parent = fparent, .func = func};
-    struct node x = {.parent = parent, .line = f->line, .frame = frame_at(s, func, f->line)};
+    struct node x = {.parent = parent, .frame = frame_at(s, func, f)};
     uint64_t *slot;
 
     if (map_at(&t->fchild, (uint64_t)fparent << 32 | func, &slot) != MAP_FOUND) {
@@ -288,7 +298,7 @@ static uint32_t child_at(struct store *s, struct trie *t, uint32_t parent,
         PUSH(t->fnode, t->n_fnode, y);
     }
     x.fnode = (uint32_t)*slot;
-    if (map_at(&t->child, hash_mix((uint64_t)parent << 32 | x.fnode) ^ f->line, &slot) == MAP_FOUND)
+    if (map_at(&t->child, (uint64_t)parent << 32 | x.frame, &slot) == MAP_FOUND)
         return (uint32_t)*slot;
     *slot = t->n;
     PUSH(t->node, t->n, x);
@@ -1327,13 +1337,13 @@ int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct sto
                 struct err *err)
 {
     const struct store *s = v->s;
-    const struct store_func *f;
+    const struct fake_frame *f;
     uint32_t line;
 
     if (frame >= s->n_frame || s->func[s->frame[frame].func].epoch != epoch)
         return err_set(err, -ENOENT, "no frame %u in epoch %u", frame, epoch);
-    f = &s->func[s->frame[frame].func].f;
-    line = s->frame[frame].line;
+    f = &s->frame[frame].f;
+    line = f->line;
     *ret = (struct store_frame){.kind = f->kind,
                                 .func = s->frame[frame].func,
                                 .name = f->name,

@@ -27,7 +27,10 @@ static const struct stack_frame stack_frames[] = {
     {{FRAME_NATIVE, STR("f0"), {}, STR("/opt/libx.so"), 2}, "f0"}, /* the same function */
     {{FRAME_NATIVE, STR("f0"), {}, STR("/opt/liby.so"), 0}, "f0"},
     {{FRAME_NATIVE, STR("f1"), STR("one.c"), STR("/usr/lib/libx.so"), 0}, "f1"},
+    {{FRAME_NATIVE, STR("f1"), STR("two.c"), STR("/usr/lib/libx.so"), 0}, "f1"}, /* the same */
+    {{FRAME_JIT, STR("f1"), {}, STR("/opt/libx.so"), 4}, "f1"},                  /* and again */
     {{FRAME_NATIVE, STR("f2"), {}, STR("/usr/lib/libx.so"), 0}, "f2"},
+    {{FRAME_NATIVE, STR("f2"), STR("a.py"), STR("/usr/lib/libx.so"), 0}, "f2"}, /* the same */
     {{FRAME_NATIVE, STR("vec<int>::push"), {}, STR("/usr/lib/libx.so"), 0}, "vec::push"},
     {{FRAME_NATIVE, STR("vec<char>::push"), {}, STR("/usr/lib/libx.so"), 0}, "vec::push"},
     {{FRAME_NATIVE, STR("F1"), {}, STR("/opt/liby.so"), 0}, "F1"},
@@ -44,7 +47,7 @@ static const char *const stack_labels[] = {"service=a,host=x", "service=b,host=x
 static const char *const stack_patterns[] = {
     "f0", "f1", "fn=f2", "/^f[0-2]$/", "/F1/i", "bin=libx.so", "bin=/^lib/", "file=a.py",
     "file=/py$/", "kind=python", "kind=/^k/", "vec<int>::push", "/vec</", "nothing",
-    "/^\\[truncated/", "<module>",
+    "/^\\[truncated/", "<module>", "file=one.c", "file=two.c", "file=/o/", "kind=jit",
 };
 // clang-format on
 
@@ -152,6 +155,12 @@ static inline bool stack_hit(const char *pattern, uint8_t f)
         return x->kind == FRAME_PYTHON;
     if (strcmp(pattern, "kind=/^k/") == 0)
         return x->kind == FRAME_KERNEL;
+    if (strcmp(pattern, "file=one.c") == 0 || strcmp(pattern, "file=two.c") == 0)
+        return str_eq(x->file, str_c(pattern + strlen("file=")));
+    if (strcmp(pattern, "file=/o/") == 0)
+        return str_find(x->file, 'o') != SIZE_MAX;
+    if (strcmp(pattern, "kind=jit") == 0)
+        return x->kind == FRAME_JIT;
     if (strcmp(pattern, "/vec</") == 0)
         return str_starts(name, STR("vec<"));
     if (strcmp(pattern, "/^\\[truncated/") == 0)

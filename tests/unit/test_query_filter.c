@@ -53,6 +53,27 @@ static uint64_t samples(const struct stacks *s)
     return n;
 }
 
+/* Functions of the selection that have a frame which a filter's pattern matches. */
+static uint64_t functions(const struct asked *a, const char *filter)
+{
+    const char *pattern = strchr(filter, ':') + 1;
+    uint8_t found[N_OF(stack_frames)] = {};
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < a->all.n && strcmp(filter, "collapse:recursion") != 0; i++) {
+        for (uint32_t d = 0; d < a->all.v[i].n; d++)
+            found[a->all.v[i].f[d]] |= stack_hit(pattern, a->all.v[i].f[d]);
+    }
+    for (uint8_t f = 0; f < N_OF(stack_frames); f++) {
+        uint8_t before = 0;
+
+        while (before < f && !(found[before] && stack_same(before, f)))
+            before++;
+        n += found[f] && before == f;
+    }
+    return n;
+}
+
 /* What is left and what each filter took are all there was. */
 static void check_sums(const struct asked *a, const struct query_sums *s)
 {
@@ -74,6 +95,8 @@ static void check_sums(const struct asked *a, const struct query_sums *s)
         dropped += v;
     }
     assert_true(s->total + dropped == s->whole.total);
+    for (uint32_t k = 0; k < a->f.n; k++)
+        assert_int_equal(s->filtered[k].functions, functions(a, a->f.text[k]));
     assert_int_equal(s->empty.why, a->left.n ? QUERY_NOT_EMPTY : QUERY_FILTERED_OUT);
 }
 
@@ -165,7 +188,7 @@ static unit_i128 function_sum(const struct asked *a, const struct query_func *fn
 }
 
 /* Search patterns, written so that stack_hit() means the same: regular expressions find. */
-static const char *const searches[] = {"/^f[0-2]$/", "/F1/i", "bin=/^lib/", "file=/py$/", "/vec</"};
+static const char *const searches[] = {"/^f[0-2]$/", "/F1/i", "file=/o/", "file=/py$/", "/vec</"};
 
 static unit_i128 search_sum(const struct asked *a, uint32_t bits)
 {
@@ -218,6 +241,43 @@ static void tables(void **state)
         for (uint32_t i = 0; i < a.left.n; i++)
             self += a.left.v[i].n ? 0 : a.left.v[i].value; /* no frame is left: the root's own */
         assert_true(self == total(&a.left));
+        done(&a);
+    }
+}
+
+/* Rows of files: each frame counts for the file that it has itself. */
+static unit_i128 file_sum(const struct asked *a, struct str file, bool leaf)
+{
+    unit_i128 v = 0;
+
+    for (uint32_t i = 0; i < a->left.n; i++) {
+        const struct stack *k = &a->left.v[i];
+        bool in = false;
+
+        for (uint32_t d = leaf && k->n ? k->n - 1 : 0; d < k->n; d++)
+            in |= str_eq(stack_frames[k->f[d]].f.file, file);
+        v += in ? k->value : 0;
+    }
+    return v;
+}
+
+static void files(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < stack_rounds(150); n++) {
+        const struct query_top_ask ta = {.limit = 2000, .key = QUERY_KEY_FILE};
+        struct query_top t = {};
+        static struct asked a;
+
+        ask(&a, n, n % 4 ? NULL : "host");
+        assert_ok(query_top(a.q, &ta, &t, &test_err), &test_err);
+        check_sums(&a, &t.sum);
+        for (uint32_t i = 0; i < t.n; i++) {
+            struct str file = t.func[t.row[i].func].name;
+
+            assert_true(t.row[i].self == file_sum(&a, file, true));
+            assert_true(t.row[i].total == file_sum(&a, file, false));
+        }
         done(&a);
     }
 }
@@ -392,55 +452,66 @@ static void levels(void **state)
     fake_store_free(s);
 }
 
-static int all_answers(struct query *q)
+static int all_answers(struct query *q, struct str match)
 {
-    const struct query_flame_ask fa = {.match = STR("f"), .invert = true};
-    const struct query_top_ask ta = {.limit = 10, .match = STR("f")};
+    const struct query_flame_ask fa = {.match = match, .invert = true};
+    const struct query_flame_ask wa = {.match = match, .width = 100};
+    const struct query_top_ask ta = {.limit = 10, .match = match};
     const struct query_series_ask sa = {.bucket_ns = 100 * S};
     struct query_series s = {};
     struct query_flame f = {};
     struct query_top t = {};
     int r = query_flame(q, &fa, &f, &test_err);
 
+    r = r ? r : query_flame(q, &wa, &f, &test_err);
     r = r ? r : query_top(q, &ta, &t, &test_err);
     return r ? r : query_series(q, &sa, &s, &test_err);
 }
 
-/* Every allocation fails once: an error or an answer, nothing leaks or crashes. */
-static void no_memory(void **state)
+/* Every allocation fails once: an error or an answer, nothing leaks or crashes. own: frames are
+ * apart until patterns are tried. */
+static void short_of_memory(struct store *s, const struct stack_filters *f, bool own)
 {
-    struct stack_filters f = {3, {"keep:/f/", "merge:bin=/^lib/", "collapse:recursion"}};
-    static struct stacks all;
-    struct store *s = stacks_new(11, &all);
     bool ended = false;
 
-    (void)state;
     for (uint64_t n = 1; !ended; n++) {
         struct query_conf conf = {
             .store = s, .now = {10000 * S}, .mem_max = 1 << 24, .max_points = 100};
         struct query_ask a = {.q = STR("cpu"),
                               .from = STR("0s"),
                               .to = STR("1000s"),
-                              .n_by = 1,
+                              .n_by = own ? 0 : 1,
                               .by = {STR("host")},
-                              .short_names = true,
-                              .n_filter = f.n};
+                              .short_names = !own,
+                              .n_filter = f->n};
         struct query *q = NULL;
         int r;
 
-        for (uint32_t i = 0; i < f.n; i++)
-            a.filter[i] = str_c(f.text[i]);
+        for (uint32_t i = 0; i < f->n; i++)
+            a.filter[i] = str_c(f->text[i]);
         test_err = (struct query_err){};
         mem_fail_nth(n);
         r = query_open(&conf, &a, &q, &test_err);
         if (r == 0)
-            r = all_answers(q);
+            r = all_answers(q, own ? STR("file=o") : STR("f"));
         mem_fail_nth(0);
         assert_true(r == 0 || test_err.code != QUERY_OK);
         ended = r == 0;
         query_free(q);
         assert_true(n < 20000);
     }
+}
+
+static void no_memory(void **state)
+{
+    const struct stack_filters f[] = {{3, {"keep:/f/", "merge:bin=/^lib/", "collapse:recursion"}},
+                                      {3, {"keep:/f/", "merge:file=/o/", "collapse:recursion"}}};
+    static struct stacks all;
+    struct store *s = stacks_new(11, &all);
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(f); i++)
+        short_of_memory(s, &f[i], i == 1);
     fake_store_free(s);
 }
 
@@ -466,7 +537,7 @@ static void limits(void **state)
         conf.deadline.v = k == 1;
         conf.cancel = k == 2 ? &cancel : NULL;
         assert_ok(query_open(&conf, &a, &q, &test_err), &test_err);
-        assert_true(all_answers(q) < 0);
+        assert_true(all_answers(q, STR("f")) < 0);
         assert_int_equal(test_err.code, k == 2 ? QUERY_CANCELED : QUERY_TOO_EXPENSIVE);
         if (k == 0) {
             assert_string_equal(test_err.setting, "query.memory");
@@ -571,6 +642,7 @@ int main(void)
         cmocka_unit_test(levels),    cmocka_unit_test(named_recursion),
         cmocka_unit_test(no_memory), cmocka_unit_test(limits),
         cmocka_unit_test(runaway),   cmocka_unit_test(short_names),
+        cmocka_unit_test(files),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

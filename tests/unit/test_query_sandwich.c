@@ -34,7 +34,9 @@ static void splits(void **state)
         const struct query_sandwich_ask a = {
             .fn = plain ? str_c(fn->plain) : fn->f.name,
             .bin = stack_rnd(2) ? str_basename(fn->f.bin) : (struct str){NULL, 0},
-            .file = stack_rnd(2) ? fn->f.file : (struct str){NULL, 0}};
+            /* of functions, what they are shown with: of others than Python's one of several */
+            .file =
+                stack_rnd(2) && fn->f.kind == FRAME_PYTHON ? fn->f.file : (struct str){NULL, 0}};
         struct path_sums up = {}, down = {}, want_up = {}, want_down = {};
         uint32_t taken[STACKS_MAX];
         struct stack_filters f = {};

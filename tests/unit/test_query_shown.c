@@ -40,6 +40,7 @@ static void random_row(struct store *s, const struct shape *sh)
 {
     static const char *const services[] = {"service=a,host=x", "service=b,host=x",
                                            "service=b,host=y", "service=c,host=y"};
+    static const char *const files[] = {"one.c", "two.c", "a.py"};
     static const char *const odd[] = {"[no stack: x]", "[truncated: deep]", "0x12ab", "libx+0x7f"};
     struct fake_frame f[40];
     char name[40][24];
@@ -58,10 +59,13 @@ static void random_row(struct store *s, const struct shape *sh)
             f[i].name = str_c(odd[k]);
             f[i].kind = k < 2 ? FRAME_OTHER : FRAME_NATIVE;
         }
-        if (f[i].kind == FRAME_NATIVE) /* one scope, two files */
-            f[i].bin = rnd(4) ? STR("/usr/lib/libx.so") : STR("/opt/libx.so");
-        else if (f[i].kind == FRAME_PYTHON)
+        if (f[i].kind == FRAME_PYTHON) {
             f[i].file = rnd(2) ? STR("a.py") : STR("b.py");
+        } else if (f[i].kind == FRAME_NATIVE) { /* one scope, several binaries, files and kinds */
+            f[i].bin = rnd(4) ? STR("/usr/lib/libx.so") : STR("/opt/libx.so");
+            f[i].kind = rnd(8) ? FRAME_NATIVE : FRAME_JIT;
+            f[i].file = str_c(files[rnd(3)]);
+        }
     }
     fake_store_row(s, &(struct fake_row){.type = PTYPE_CPU,
                                          .labels = services[rnd(sh->services)],
@@ -193,7 +197,7 @@ static bool is_short(struct query *q, const struct query_flame_ask *a)
     struct query_shape s = {};
     bool done = false;
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, &a->match, a->match.n > 0);
     assert_true(query_gather_listed(q, &test_err) == 0);
     assert_true(query_tree_shown(q, &ask, &s, &done, &test_err) == 0);
     query_shape_deinit(&s);
@@ -221,9 +225,10 @@ static struct query *random_question(struct store *s, struct query_ask *a)
     struct query_conf conf = {
         .store = s, .now = {10000 * S}, .mem_max = UINT64_C(1) << 30, .max_points = 11000};
     static const char *const q[] = {"cpu", "cpu{service=\"b\"}", "cpu{host=\"x\"}"};
-    static const char *const filter[] = {"drop:f1",       "keep:/f[0-3]/",  "collapse:recursion",
-                                         "start:/f[24]/", "merge:/f[135]/", "collapse:/f[1-6]/",
-                                         "drop:nobody"};
+    static const char *const filter[] = {"drop:f1",       "keep:/f[0-3]/",   "collapse:recursion",
+                                         "start:/f[24]/", "merge:/f[135]/",  "collapse:/f[1-6]/",
+                                         "drop:nobody",   "keep:file=one.c", "merge:file=/o/",
+                                         "start:kind=jit"};
     struct query *ret = NULL;
 
     *a = (struct query_ask){.q = str_c(q[rnd(3)]), .need_type = true};
@@ -237,7 +242,7 @@ static struct query *random_question(struct store *s, struct query_ask *a)
     if (a->n_by)
         a->groups = 1 + rnd(3);
     for (uint32_t n = rnd(4) ? 0 : 1 + rnd(3); a->n_filter < n;)
-        a->filter[a->n_filter++] = str_c(filter[rnd(7)]);
+        a->filter[a->n_filter++] = str_c(filter[rnd(10)]);
     test_err = (struct query_err){};
     if (query_open(&conf, a, &ret, &test_err) != 0)
         fail_msg("%s", test_err.msg);
@@ -246,15 +251,16 @@ static struct query *random_question(struct store *s, struct query_ask *a)
 
 static struct str random_pattern(void)
 {
-    static const char *const pattern[] = {
-        "f1", "/f[0-3]/", "nobody is called this", "bin=libx", "<", "/f1$/i", "file=a.py"};
+    static const char *const pattern[] = {"f1",        "/f[0-3]/", "nobody is called this",
+                                          "bin=libx",  "<",        "/f1$/i",
+                                          "file=a.py", "file=/o/"};
 
-    return str_c(pattern[rnd(7)]);
+    return str_c(pattern[rnd(8)]);
 }
 
 /* What kinds of questions went the short way: a test in which none does would be blind. */
 static struct {
-    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched, thinned;
+    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched, thinned, own;
 } seen;
 
 static void ask_twice(struct store *s, const struct shape *sh)
@@ -278,6 +284,7 @@ static void ask_twice(struct store *s, const struct shape *sh)
     seen.zoomed += taken && a.root;
     seen.filtered += taken && asked.n_filter;
     seen.searched += taken && a.match.n;
+    seen.own += taken && q->own;
     flame(q, &a, &one);
     for (uint32_t i = 0; i < q->gather->n_acc; i++)
         seen.thinned += q->gather->acc[i]->thin != NULL;
@@ -305,7 +312,7 @@ static void random_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 2);
     assert_true(seen.grouped > 20 && seen.epochs > 20 && seen.shortened > 20 && seen.zoomed > 20);
-    assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50);
+    assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50 && seen.own > 80);
 }
 
 /* ---- leaves first ------------------------------------------------------------------------------
@@ -317,7 +324,7 @@ static bool is_inverted(struct query *q, const struct query_flame_ask *a)
     struct query_shape s = {};
     bool done = false;
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, &a->match, a->match.n > 0);
     assert_true(query_gather_listed(q, &test_err) == 0);
     assert_true(query_tree_inverted(q, &ask, &s, &done, &test_err) == 0);
     query_shape_deinit(&s);
@@ -344,6 +351,7 @@ static void inverted_twice(struct store *s, const struct shape *sh)
     seen.zoomed += taken && a.root;
     seen.filtered += taken && asked.n_filter;
     seen.searched += taken && a.match.n;
+    seen.own += taken && q->own;
     flame(q, &a, &one);
     query_whole_trees = true;
     flame(q, &a, &two);
@@ -370,7 +378,7 @@ static void inverted_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 3);
     assert_true(seen.epochs > 100 && seen.shortened > 50 && seen.zoomed > 100);
-    assert_true(seen.filtered > 80 && seen.searched > 80);
+    assert_true(seen.filtered > 80 && seen.searched > 80 && seen.own > 80);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------
@@ -389,9 +397,9 @@ static bool is_by_numbers(struct query *q)
     struct query_shape s = {};
     bool done = false;
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, NULL, 0);
     assert_true(query_gather_listed(q, &test_err) == 0);
-    assert_true(query_tree_numbers(q, false, &s, &u, &done, &test_err) == 0);
+    assert_true(query_tree_numbers(q, false, 0, NULL, &s, &u, &done, &test_err) == 0);
     query_numbers_deinit(&u);
     query_shape_deinit(&s);
     return done;
@@ -413,7 +421,7 @@ static bool is_cut(struct query *q)
     struct query_shape s = {};
     bool done = false;
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, NULL, 0);
     assert_true(query_gather_listed(q, &test_err) == 0);
     assert_true(query_tree_numbers_by(q, on_nobody, NULL, &s, &done, &test_err) == 0);
     query_shape_deinit(&s);
@@ -701,7 +709,7 @@ static bool is_pair(struct query *q)
     struct query_shape s = {};
     bool done = false;
 
-    q->detail = QUERY_OF_FUNCTIONS;
+    query_ask_detail(q, QUERY_OF_FUNCTIONS, NULL, 0);
     assert_true(query_gather_listed(q, &test_err) == 0);
     assert_true(query_tree_both(q, &s, &p, &done, &test_err) == 0);
     query_both_deinit(&p);

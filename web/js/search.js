@@ -16,7 +16,8 @@ export function parsePattern(pattern) {
 }
 
 /**
- * Which functions match: null, nothing asked or a regular expression.
+ * Which functions match: null, nothing asked or a regular expression. A function that has frames of
+ * several files is here by the one it is shown with; which of them match only the server says.
  * @param {import('./tree.js').Funcs} funcs @param {string} pattern @returns {Uint8Array|null}
  */
 export function matches(funcs, pattern) {

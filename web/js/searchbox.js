@@ -11,7 +11,7 @@ import { matchedSum, matches, matchesOf, parsePattern } from './search.js';
 
 const TYPING_MS = 120;
 
-/** @typedef {{functions:number, total:number|null, keys:Set<string>}} Matched */
+/** functionKeys: keys are of functions, not of files or lines. @typedef {{functions:number, total:number|null, functionKeys:boolean, keys:Set<string>}} Matched */
 
 /**
  * @param {HTMLElement} el @param {HTMLElement} out
@@ -44,7 +44,10 @@ export function createSearchBox(el, out, on) {
     at = -1;
     litFor = s;
     if (!tree || !asks()) return;
-    lit = matches(tree.funcs, s) ?? (matched?.s === s ? matchesOf(tree.funcs, matched.m.keys) : null);
+    const said = matched?.s === s ? matchesOf(tree.funcs, matched.m.keys) : null;
+    /* of a function of several files the server alone knows which */
+    const own = parsePattern(s).scope === 'file' && matched?.m.functionKeys ? said : null;
+    lit = own ?? matches(tree.funcs, s) ?? said;
     if (!lit) return;
     const { total } = tree;
     hits = matchedSum(tree, lit, root).nodes.sort((a, b) => total[b] - total[a]);

@@ -220,7 +220,7 @@ export function start() {
       pins.draw();
       if (!longer) drawInspector();
     },
-    matched: (s, a) => search.setMatched(s, { functions: a.matched?.functions ?? a.rows.length, total: a.matched?.total ?? null, keys: new Set(a.rows.map((r) => r.key)) }),
+    matched: (s, a) => search.setMatched(s, { functions: a.matched?.functions ?? a.rows.length, total: a.matched?.total ?? null, functionKeys: store.get().key === 'fn', keys: new Set(a.rows.map((r) => r.key)) }),
     refused: (s, message) => search.setError(s, message),
   });
   const live = createLive({

@@ -110,17 +110,15 @@ void capture_sent_free(struct capture_sent *c)
 
 /* ---- where it is seen ---------------------------------------------------------------------- */
 
-/* Where its end is not known: until the file was last written, a day at most. The first samples are
- * a little older than the file. */
+/* Just what was watched, so that none of it counts as not covered. Where the end is not known:
+ * until the file was last written, a day at most. The first samples are a little older than the
+ * file. */
 static struct interval range_of(const struct capture_sent *c)
 {
     struct interval t = {};
 
-    if (answer_ns(c->end, "from_ns", &t.t0) && answer_ns(c->end, "to_ns", &t.t1)) {
-        t.t0.v -= t.t0.v % NS_PER_S;
-        t.t1.v += NS_PER_S - t.t1.v % NS_PER_S;
+    if (answer_ns(c->end, "from_ns", &t.t0) && answer_ns(c->end, "to_ns", &t.t1) && t.t1.v > t.t0.v)
         return t;
-    }
     if (answer_ns(c->about, "begun_ns", &t.t0)) {
         t.t0.v -= t.t0.v % NS_PER_S;
         t.t1.v = t.t0.v + 86400 * NS_PER_S;

@@ -482,6 +482,10 @@ static int finish(struct record *r, struct err *err)
         res.sender = us.state;
     }
     res.batches = r->file.batches;
+    if (r->file.covers.t1.v) { /* what was watched: neither getting ready nor the sending */
+        res.from = r->file.covers.t0;
+        res.to = r->file.covers.t1;
+    }
     if (r->aborted)
         code = err_set(err, -EINTR, "interrupted twice: what was taken so far is in %.90s",
                        r->o.file ? r->o.file : "no file");

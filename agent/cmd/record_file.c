@@ -108,8 +108,12 @@ static void on_batch(void *ctx, struct str body, const struct batchmake_info *in
 {
     struct record_file *f = ctx;
 
-    (void)info;
     f->batches++;
+    if (info->covers.t1.v > info->covers.t0.v) {
+        if (f->covers.t1.v == 0) /* they come by time */
+            f->covers.t0 = info->covers.t0;
+        f->covers.t1 = info->covers.t1;
+    }
     if (f->fd >= 0 && !f->failed)
         f->failed = -capture_put(f->fd, CAPTURE_BATCH, body, NULL);
 }

@@ -134,6 +134,7 @@ struct record_file {
     int fd;     /* -1: none */
     int failed; /* errno of the first write that failed */
     uint64_t batches;
+    struct interval covers; /* what they cover; empty: nothing yet */
 };
 
 [[nodiscard]] int record_file_open(struct record_file *f, const struct record_opts *o,

@@ -512,7 +512,11 @@ class Record(unittest.TestCase):
             q = dict(urllib.parse.parse_qsl(at.query))
             ask = urllib.parse.urlencode({k: q[k] for k in ("q", "from", "to")})
             with urllib.request.urlopen(f"{base}api/v1/flamegraph?{ask}") as a:
-                total = int(json.load(a)["total"])
+                answer = json.load(a)
+            total = int(answer["total"])
+            seen = answer["coverage"]
+            if not part:  # the link is just as long as what was watched
+                self.assertGreater(int(seen["covered_ns"]), 0.98 * int(seen["asked_ns"]), seen)
             with urllib.request.urlopen(link) as page:
                 self.assertIn(b"<html", page.read().lower())
             for path in ("/", "/api/v1/status"):  # without the secret there is nothing

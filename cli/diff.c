@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/answer.h"
+#include "cli/beside.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 
@@ -312,6 +313,10 @@ int cli_diff(int argc, char **argv)
     r = cli_get(&d.ask.server, "/api/v1/diff", &query, &out, &err);
     if (r == 0)
         r = print(&out, d.ask.json, &err);
+    if (r == 0) {
+        cli_tell_captures(&d.ask.server, "A: ", d.a.q, d.a.from, d.a.to);
+        cli_tell_captures(&d.ask.server, "B: ", d.b.q, d.b.from, d.b.to);
+    }
     buf_deinit(&query);
     buf_deinit(&out);
     return r < 0 ? cli_fail(&err) : CLI_OK;

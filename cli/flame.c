@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/beside.h"
 #include "cli/cli.h"
 
 enum {
@@ -89,6 +90,8 @@ int cli_flame(int argc, char **argv)
     } else {
         r = cli_export_to(&f.ask.server, &query, format, f.file, &err);
     }
+    if (r == 0)
+        cli_tell_captures(&f.ask.server, "", f.ask.q, f.ask.from, f.ask.to);
     buf_deinit(&query);
     return r < 0 ? cli_fail(&err) : CLI_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/answer.h"
+#include "cli/beside.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 
@@ -206,6 +207,8 @@ int cli_top(int argc, char **argv)
     r = cli_get(&t.ask.server, "/api/v1/top", &query, &out, &err);
     if (r == 0)
         r = print(&out, t.ask.json, &err);
+    if (r == 0)
+        cli_tell_captures(&t.ask.server, "", t.ask.q, t.ask.from, t.ask.to);
     buf_deinit(&query);
     buf_deinit(&out);
     return r < 0 ? cli_fail(&err) : CLI_OK;

@@ -51,6 +51,31 @@ class Cli(unittest.TestCase):
         self.assertRegex(lines[3], r"300\.0 core-ms .* 30 +warm$")
         self.assertRegex(out, r"0 core-s +0\.0 % +900\.0 core-ms +98\.9 % +90 +main +\[demo\]")
 
+    def test_captures_beside_agents(self):
+        """What `strata record` saw is added to what agents saw: said, with the ways to see either."""
+        t = time.time_ns() // S * S - 10800 * S
+        for labels in ({}, {"source": "record", "capture": 'sh"1'}, {"source": "record", "capture": "b"}):
+            b = sb.Batch(agent=os.urandom(16))
+            b.stream("cpu", t, t + 10 * S, period=10**7, labels={"service": "twice", **labels},
+                     expected=50, received=50, rows=[dict(stack=["hot"], count=50, t=t)])
+            self.assertEqual(sb.post(self.s.url, b)["http"], 200)
+        at = ("--from", "now-190m", "--to", "now-170m")
+        q = 'cpu{service="twice"}'
+        for verb in (("top",), ("top", "--json"), ("flame",), ("diff",)):
+            r = strata(self.s, *verb, "-q", q, *at)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn(b"2 captures of strata record are added to what agents saw", r.stderr)
+            self.assertIn(b"""-q 'cpu{service="twice", capture=""}'""", r.stderr)
+        self.assertEqual(r.stderr.count(b"A: 2 captures"), 1, r.stderr)
+        self.assertEqual(r.stderr.count(b"B: 2 captures"), 1, r.stderr)
+        for more, text in (('capture=""', "50"), ('capture="b"', "50"), ('source="record"', "100"),
+                           ('capture="sh\\"1"', "50")):
+            r = strata(self.s, "top", "-q", q[:-1] + ", " + more + "}", *at)
+            self.assertEqual((r.returncode, r.stderr), (0, b""))
+            self.assertIn(f"n = {text}", r.stdout.decode())
+        r = strata(self.s, "top", "-q", 'cpu{service="demo"}', "--from", "now-5m")
+        self.assertEqual(r.stderr, b"", "there are none beside these")
+
     def test_names_cannot_steer_the_terminal(self):
         out = self.run_ok("top", "--from", "now-5m", "--sort", "total")
         self.assertNotIn(b"\x1b", out)
@@ -168,7 +193,7 @@ class Cli(unittest.TestCase):
             self.assertIn(text, r.stderr, arguments)
 
     def test_loss_beside_steps_is_that_of_the_range(self):
-        t0 = time.time_ns() // S * S - 7200 * S
+        t0 = time.time_ns() // S * S - 10800 * S
         b = sb.Batch(labels={"host": "other"})
         t = b.target(pid=7, comm="train")
         b.stream("cpu", t0, t0 + 60 * S, period=10**7, labels={"service": "stepped"}, target=t,

@@ -39,7 +39,7 @@ static const char *const diff_params[] = {
     "a_q",    "a_from", "a_to",  "a_step",  "b_q",     "b_from", "b_to",
     "b_step", "norm",   "agg",   "f",       "width",   "names",  "max_nodes",
     "order",  "root",   "limit", "numbers", "timeout", "view",   NULL};
-static const char *const export_params[] = {"format", "lost", TREE, NULL};
+static const char *const export_params[] = {"format", "lost", "color", TREE, NULL};
 static const char *const no_params[] = {NULL};
 
 static const struct api_route routes[] = {

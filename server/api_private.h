@@ -153,3 +153,7 @@ api_fn api_sets, api_steps, api_events, api_coverage, api_metrics, api_metrics_q
                                   struct query_err *e);
 [[nodiscard]] int api_write_speedscope(struct api_call *c, const struct query_flame *f,
                                        unit_i128 lost, struct query_err *e);
+/* A picture API_SVG_WIDTH wide. by_binary: colours, else by origin. */
+#define API_SVG_WIDTH 1200
+[[nodiscard]] int api_write_svg(struct api_call *c, const struct query_flame *f, unit_i128 lost,
+                                bool by_binary, struct query_err *e);

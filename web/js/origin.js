@@ -44,9 +44,15 @@ export function patternOf(name) {
   return /\+0x[0-9a-f]+$/.test(name) ? 'unsym' : '';
 }
 
-/** FNV-1a: picks a binary's second lightness and, by binary, its colour. @param {string} s */
+/** FNV-1a of the bytes: picks a binary's second lightness and, by binary, its colour. @param {string} s */
 export function hash32(s) {
   let h = 0x811c9dc5;
-  for (let i = 0; i < s.length; i++) h = Math.imul(h ^ s.charCodeAt(i), 0x01000193);
+  for (let i = 0; i < s.length; i++) {
+    const c = s.charCodeAt(i);
+    if (c > 127) return bytes32(new TextEncoder().encode(s));
+    h = Math.imul(h ^ c, 0x01000193);
+  }
   return h >>> 0;
 }
+/** @param {Uint8Array} b */
+const bytes32 = (b) => b.reduce((h, x) => Math.imul(h ^ x, 0x01000193), 0x811c9dc5 | 0) >>> 0;

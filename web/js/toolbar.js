@@ -101,7 +101,7 @@ export function createToolbar(at, on) {
           : nothing}`;
     };
     const link = (/** @type {string} */ format, /** @type {string} */ text) =>
-      html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200 }) }))} @click=${() => menu.close()}>${text}</a>`;
+      html`<a class="pick" download href=${safeUrl(api.address('/export', { ...on.question(), ...(format !== 'pprof' && { root: s.z || undefined, by: s.by || undefined, invert: s.invert || undefined }), format, ...(format === 'svg' && { width: 1200, color: s.color === 'binary' ? 'binary' : undefined }) }))} @click=${() => menu.close()}>${text}</a>`;
     const act = (/** @type {string} */ text, /** @type {() => void} */ run) => html`<button class="pick" type="button" @click=${() => { menu.close(); run(); }}>${text}</button>`;
     render(
       html`${pick('by', 'by', groupings(), lookup({ '': 'nothing' }), true, BY_WORDS)}${level ? value() : nothing}${pick('color', 'colour', ['origin', 'binary', 'self'])}${pick('names', 'names', ['short', 'full'])}<button

@@ -40,7 +40,7 @@ const KNOWN = {
   '/steps': ['name', 'sort', 'limit', 'after', 'q', 'from', 'to', 'timeout'],
   '/events': ['limit', 'after', 'q', 'from', 'to', 'timeout'],
   '/coverage': ['by', 'limit', 'q', 'from', 'to', 'timeout'],
-  '/export': [...COMMON, 'format', 'root', 'by', 'invert', 'width'],
+  '/export': [...COMMON, 'format', 'root', 'by', 'invert', 'width', 'color'],
   '/metrics': ['name', 'limit', 'after', 'q', 'from', 'to', 'timeout'],
   '/metrics/query': ['name', 'agg', 'bucket', 'points', 'limit', 'q', 'from', 'to', 'timeout'],
   '/status': [],

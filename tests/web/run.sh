@@ -23,7 +23,7 @@ case ${1-} in
     browser
     bad=0
     (ok=0; for t in explore attack; do node --test "$here/e2e/$t.test.mjs" || ok=1; done; exit $ok) & one=$!
-    (ok=0; for t in panels quality axe; do node --test "$here/e2e/$t.test.mjs" || ok=1; done; exit $ok) & two=$!
+    (ok=0; for t in panels quality line axe; do node --test "$here/e2e/$t.test.mjs" || ok=1; done; exit $ok) & two=$!
     wait $one || bad=1
     wait $two || bad=1
     node --test "$here/e2e/frames.test.mjs" || bad=1

@@ -19,6 +19,7 @@ const MAX_MAGNIFY = 4096;
 /**
  * @param {object} on
  * @param {boolean} [on.up]  row 0 at the bottom, callers above it
+ * @param {boolean} [on.covered]  something lies over the lowest row of what is seen
  * @param {(node: number) => void} on.zoom
  * @param {(node: number, list: number) => void} on.hover  -1: nothing under the pointer
  * @param {(node: number, x: number, y: number) => void} [on.menu]  right click, client pixels
@@ -521,8 +522,9 @@ export function createGraph(on) {
       selected = n;
       if (tree) {
         const y = (tree.depth[n] - tree.depth[root]) * ROW_PX,
-          at = scrolled();
-        if (y < at) scrollTo(Math.max(0, y - ROW_PX));
+          at = scrolled(),
+          low = on.covered ? ROW_PX : 0;
+        if (y < at + low) scrollTo(Math.max(0, y - ROW_PX - low));
         else if (y + ROW_PX > at + scroller.clientHeight) scrollTo(y - scroller.clientHeight + 3 * ROW_PX);
       }
       overlay();

@@ -30,8 +30,8 @@ const pc = (/** @type {number|null} */ p) => (p === null ? 'unknown' : percent(p
 
 /**
  * @param {import('./api.js').Flame} a
- * newest: milliseconds from the newest sample to the end of a range that ends now
- * @param {{range:string, hidden:string, newest:number, more:string, open:(which: 'quality'|'steps') => void}} view
+ * newest: milliseconds from the newest sample to the end of a range that ends now; narrow: of each source a part
+ * @param {{range:string, narrow:boolean, hidden:string, newest:number, more:string, open:(which: 'quality'|'steps') => void}} view
  */
 export function qualityLine(a, view) {
   const q = a.quality,
@@ -46,9 +46,11 @@ export function qualityLine(a, view) {
       }<b>${value}</b>${why ? html`<span class="fact-why">${why}</span>` : nothing}</span
     >`;
   const partial = q.shards && q.shards.read < q.shards.asked;
+  /* a part of a source is no worse off than the source */
+  const lostLevel = level('lost', view.narrow && s.lostOfSources !== null && s.lost !== null ? Math.min(s.lost, s.lostOfSources) : s.lost);
   const worst = [
     level('covered', s.covered),
-    level('lost', s.lost),
+    lostLevel,
     level('noStack', s.noStack),
     level('unsymbolised', s.unsymbolised),
     partial ? 'warn' : '',
@@ -72,11 +74,11 @@ export function qualityLine(a, view) {
             ? 'Loss unknown'
             : state === 'error'
               ? 'Poor'
-              : level('lost', s.lost)
+              : lostLevel
                 ? 'Some loss'
                 : 'Incomplete'
       }</span
-    >${fact('', view.range)}${
+    ><span class="quality-facts">${fact('', view.range)}${
       q.sources === null ? nothing : fact('', `${count(q.sources)} ${q.sources === 1 ? 'source' : 'sources'}`)
     }${fact('', `${t.name}, ${unitName(t) || 'count'}, ${t.kind === 'level' ? a.agg || 'level' : t.kind}${periods.length ? ` @ ${periods.join(', ')}` : ''}`)}${fact(
       'covered',
@@ -85,19 +87,21 @@ export function qualityLine(a, view) {
       since(a),
       q.unknownSources ? `${q.unknownSources} sources of unknown coverage` : '',
     )}${fact(
-      'lost',
+      view.narrow && s.lost ? 'lost up to' : 'lost',
       pc(s.lost),
-      level('lost', s.lost),
+      lostLevel,
       lostWhy,
-      s.lostValue ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured` : '',
+      s.lostValue
+        ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured: the share is of both together.${view.narrow ? ` What was lost is told by source, whoever it was of: all of it need not be of this selection.${s.lostOfSources === null ? '' : ` Of what these sources observed it is ${percent(s.lostOfSources, 100)}.`}` : ''}`
+        : '',
     )}${fact('no stack', pc(s.noStack), level('noStack', s.noStack))}${
       s.truncated && level('noStack', s.truncated) ? fact('truncated', html`<a href=${safeUrl(screenUrl('quality', store.get()))}>${pc(s.truncated)}</a>`, level('noStack', s.truncated), '', 'Why, and by what: on the screen Quality') : nothing
     }${fact('unsymbolised', pc(s.unsymbolised), level('unsymbolised', s.unsymbolised))}${
       view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
     }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>
       fact('', show(w), 'warn'),
-    )}${few(a)}${view.newest > STALE_MS && !none ? fact('newest sample', `${span(view.newest)} old`, 'warn', '', 'Nothing has come since: is the source still running?') : nothing}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}
-    <span class="quality-more"
+    )}${few(a)}${view.newest > STALE_MS && !none ? fact('newest sample', `${span(view.newest)} old`, 'warn', '', 'Nothing has come since: is the source still running?') : nothing}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}</span
+    ><span class="quality-more"
       ><button class="button small ghost" type="button" aria-expanded=${view.more === 'quality'} aria-controls="more" title="Coverage, loss and symbols (q)" @click=${() => view.open('quality')}>Coverage</button
       ><button class="button small ghost" type="button" aria-expanded=${view.more === 'steps'} aria-controls="more" title="Steps and events (e)" @click=${() => view.open('steps')}>Steps</button></span
     >

@@ -36,6 +36,8 @@ export function shares(q, captured) {
     covered: q.askedNs && q.coveredNs !== null ? (q.coveredNs / q.askedNs) * 100 : null,
     lost,
     lostValue: weight,
+    /* by observations, of all that the sources made: the same however narrow the selection is */
+    lostOfSources: ratio(n, q.received),
     lostWhy: q.lost
       .map((l) => ({ why: l.why, part: byWeight === null ? l.n : l.weight }))
       .map(({ why, part }) => ({ why, p: due > 0 && part !== null ? (part / due) * 100 : null }))

@@ -293,9 +293,16 @@ test('sandwich: callers above, callees below, one scale; by key, click and link;
     assert.match(await said('callers'), /^train_epoch, 1\.45 core-h/);
     assert.match(await text(page, '.inspector-title'), /train_epoch/);
     await page.keyboard.press('ArrowDown');
-    await page.keyboard.press('ArrowDown');
+    assert.match(await said('callees'), /^train_step, 1\.45 core-h/, 'the function itself is there once');
     await page.keyboard.press('ArrowDown');
     assert.match(await said('callees'), /^forward, .* of parent/, 'below the function its callees begin');
+    const [over, under] = await Promise.all(['.callers', '.callees'].map((s) => page.locator(`#sandwich ${s}`).boundingBox()));
+    assert.ok(Math.abs(over.y + over.height - under.y - 18) <= 2, 'row 0 of the callers lies under that of the callees');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('ArrowUp');
+    assert.match(await said('callers'), /^train_epoch/, 'above it the callers begin');
+    await page.keyboard.press('Home');
+    await page.keyboard.press('ArrowDown');
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => document.querySelector('#sandwich .panel-head b')?.textContent === 'forward');
     /* it calls itself: what is its own is what the table says, in the head and in the footer */

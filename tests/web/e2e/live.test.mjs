@@ -57,7 +57,7 @@ test('what an agent sends is seen: shares, exact totals, loss', async () => {
   await explore(`?q=${encodeURIComponent('cpu{service="demo"}')}&${range}`, async (page) => {
     assert.match(await text(page, '#crumbs'), /^all 8\.00 core-s from 1 source$/);
     const q = await text(page, '.quality');
-    for (const part of ['1 source', 'cpu, ns, sum @ 100 Hz', 'covered 100 %', 'lost 20.0 %', 'ring_full']) assert.ok(q.includes(part), `${part} in: ${q}`);
+    for (const part of ['1 source', 'cpu, ns, sum @ 100 Hz', 'covered 100 %', 'lost up to 20.0 %', 'ring_full']) assert.ok(q.includes(part), `${part} in: ${q}`);
     assert.match(await text(page, '#inspector'), /8\.00 core-s total.*800 samples/);
     const names = await page.evaluate(() => {
       const t = window.strataGraph.tree;
@@ -227,7 +227,7 @@ assert r["http"] == 200 and r["status"] == "stored", r
   await p.page.goto(`${url}/quality?q=${encodeURIComponent('cpu{service="demo"}')}&from=now-15m`);
   await p.page.waitForFunction(() => document.querySelector('.cards .card') && !document.querySelector('main[aria-busy]'), null, { timeout: 45_000 });
   const all = await text(p.page, 'main');
-  for (const part of ['h1 3.11.7 read', 'h1 3.9.18 warning: refused a version whose layout is not known', 'h1 problem: 2 violations 75.0 %', 'identity I2: samples 10 + refused 0 != busy 11', 'h1 1.0 %', '64.0 MiB', '100 Hz', 'ring_full', '/opt/demo'.slice(5), 'state ok']) assert.ok(all.includes(part), `${part} in: ${all}`);
+  for (const part of ['h1 3.11.7 read', 'h1 3.9.18 warning: refused a version whose layout is not known', 'h1 problem: 2 violations 75.0 %', 'A sum that must hold does not: a bug of Strata, please report it. I2: samples 10 + refused 0 != busy 11', 'h1 1.0 %', '64.0 MiB', '100 Hz', 'ring_full', '/opt/demo'.slice(5), 'state ok']) assert.ok(all.includes(part), `${part} in: ${all}`);
   assert.equal(await p.page.locator('.nav-item[aria-current]').innerText(), 'Quality');
   assert.doesNotMatch(all, /NaN|undefined/);
   await p.close();
@@ -300,6 +300,33 @@ test('exports carry the same total', async () => {
     assert.equal(tree.node.self.reduce((s, v) => s + v, 0), screen);
     assert.match(await text(page, '#crumbs'), /^all 8\.00 core-s/);
   });
+});
+
+test('the server’s SVG has the colours of the page, by origin and by binary', async () => {
+  python(`
+now = time.time_ns() // 1_000_000_000 * 1_000_000_000 - 60_000_000_000
+P = 10_000_000
+b = sb.Batch(labels={"host": "h1"})
+F = lambda kind, name, bin="": dict(kind=kind, name=name, bin="/opt/" + bin if bin else "", file="", line=0, inlined=False)
+rows = [F("native", f"f{i}", bin) for i, bin in enumerate(["libtorch_cpu.so", "libc10.so", "libcudart.so", "libcublas.so", "libnccl.so.2", "libmpi.so", "libc.so.6", "d\u00e9mo\u2603", "app"] + [f"lib{c}.so" for c in "abcdefghi"])]
+rows += [F("python", "train"), F("kernel", "do_sys", "[kernel]"), F("gpu", "gemm"), F("jit", "jitted"), F("native", "no_binary"), F("other", "rank=3"), F("native", "app+0x1f", "app"), F("other", "[no stack: nomap]"), F("other", "imported")]
+t = b.target(pid=42, comm="demo")
+b.stream("cpu", now, now + 10_000_000_000, period=P, labels={"service": "paint"}, target=t, expected=9000, received=9000, rows=[dict(stack=[F("native", "main", "app"), f], count=100 + 7 * i, value=(100 + 7 * i) * P, t=now, tid=42) for i, f in enumerate(rows)])
+r = sb.post(URL, b)
+assert r["http"] == 200 and r["status"] == "stored", r`);
+  for (const color of ['origin', 'binary'])
+    await explore(`?q=${encodeURIComponent('cpu{service="paint"}')}&from=now-5m&color=${color}`, async (page) => {
+      const drawn = await page.evaluate(() => {
+        const g = window.strataGraph;
+        return g.bars(100).bars.map((b) => [g.tree.funcs.name[g.tree.func[b.node]], b.fill]);
+      });
+      await page.locator('#options .menu-anchor .button').click();
+      const svg = await (await fetch(url + (await page.locator('.menu-panel a', { hasText: 'SVG' }).getAttribute('href')))).text();
+      const rgb = (hex) => `rgb(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(' ')})`;
+      const sent = [...svg.matchAll(/<title>(.*?): [^:]*<\/title><rect [^>]*fill="(#[0-9a-f]{6})"/g)].map((m) => [m[1], rgb(m[2])]);
+      assert.ok(drawn.length > 25 && new Set(drawn.map((d) => d[1])).size > 10, `${drawn.length}`);
+      assert.deepEqual(Object.fromEntries(sent), Object.fromEntries(drawn));
+    });
 });
 
 test('filters: what the server keeps and takes away stands at the chips', async () => {

@@ -56,7 +56,8 @@ test('steps and events: on the axis and as tables, one selects what is shown, by
     await page.mouse.move(at, host.y + 6);
     assert.match(await text(page, '.chart-readout'), /^step train 430 · 8\d\.\d s$/);
     await page.mouse.move(box.x + box.width * 0.3, box.y + 20);
-    assert.match(await text(page, '.chart-readout'), /^13:18:00 · restart: dur=2min cause="update"$/);
+    assert.match(await text(page, '.chart-readout'), /^13:18:00 · The agent was stopped and began again; 120 s before that are not covered\.$/);
+    assert.match(await page.locator('.chart-readout').getAttribute('title'), /^restart: version=0\.1\.0 .*before=stopped/, 'its code too');
     await page.mouse.click(at, host.y + 6);
     await page.waitForFunction(() => new URLSearchParams(location.search).has('step'));
     assert.equal((await params(page)).step, 'train:430-430');
@@ -67,7 +68,7 @@ test('steps and events: on the axis and as tables, one selects what is shown, by
     await page.keyboard.press('e');
     await page.waitForFunction(() => document.querySelector('#more table'));
     const all = await text(page, '#more');
-    for (const part of ['train 160 81.2 s 84.4 s', 'eval 3 60.0 s', 'Slowest of train step began took compute idle host', '432 rank=3', '93.4 s', 'unknown', 'restart dur=2min', 'clock step by=-5ms whole machine']) assert.ok(all.includes(part), `${part} in: ${all}`);
+    for (const part of ['train 160 81.2 s 84.4 s', 'eval 3 60.0 s', 'Slowest of train step began took compute idle host', '432 rank=3', '93.4 s', 'unknown', 'The agent was stopped and began again; 120 s before that are not covered.', 'The clock of the machine was set by −5.00 ms. whole machine']) assert.ok(all.includes(part), `${part} in: ${all}`);
     await page.locator('#more select').selectOption('rank');
     await page.waitForFunction(() => document.querySelector('[aria-label="Steps by rank"]'));
     assert.match(await text(page, '[aria-label="Steps by rank"]'), /^rank steps median longest 3 40 82\.0 s 93\.4 s 0 40/, 'the slowest value first');

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { cell, table } from '../../../web/js/csv.js';
+import { EVENTS, eventWords } from '../../../web/js/later/eventwords.js';
 import { LOSS } from '../../../web/js/later/losswords.js';
 import { blocks, eventAt, labelsOf, lanesOf, nameOf, groupsOf, quantile, stepAt } from '../../../web/js/later/marks.js';
 import { binaries } from '../../../web/js/paint.js';
@@ -96,6 +97,23 @@ test('words for reasons of loss are those of the table', () => {
   assert.ok(Object.keys(table).length > 10);
   for (const [name, words] of Object.entries(LOSS)) assert.equal(words, table[name], name);
   for (const name of ['ring_full', 'spool_drop', 'ticks_missed']) assert.ok(LOSS[name], name);
+});
+
+test('words for events are those of docs/events.md; fields are said with their units, a kind without words by its code', () => {
+  const doc = readFileSync(new URL('../../../docs/events.md', import.meta.url), 'utf8');
+  const rows = [...doc.matchAll(/^\| `(\w+)` \| (.*?) ?\| (.*) \|$/gm)].map((m) => [m[1], [...m[2].matchAll(/`([^`]*)`/g)].map((x) => x[1]).join(' '), m[3]]);
+  assert.ok(rows.length > 20);
+  assert.deepEqual(EVENTS.map((e) => [...e]), rows);
+  const say = (kind, text) => eventWords({ kind, text }).sentence.replaceAll('\u202f', ' ');
+  assert.equal(say('restart', 'version=0.1.0 period_ns=10101010 before=killed not_covered_from_ns=5 not_covered_ns=2500000000'), 'The agent was killed and began again; 2.50 s before that are not covered.');
+  assert.equal(say('restart', 'version=0.1.0 period_ns=10101010 before=first'), 'The agent began, for the first time here.');
+  assert.equal(say('restraint', 'source=cpu cause=cpu cpu_ns_per_s=9 budget_ns_per_s=5 ring_full=0 period_ns=20408163 was_ns=10101010'), 'The agent cost more than it may: it samples at 49 Hz, before at 99 Hz.');
+  assert.equal(say('restraint', 'source=memory cause=memory memory_bytes=209715200 limit_bytes=104857600 now=tables_refused was=tables_evicted'), 'The agent holds 200 MiB, it may 100 MiB: no new unwind tables, so stacks of new programs are cut.');
+  assert.equal(say('state', 'source=offcpu state=refused why="no sched_switch here"'), 'Time off the CPU is not seen: no sched_switch here.');
+  assert.equal(say('clock_step', 'by_ns=-5000000'), 'The clock of the machine was set by −5.00 ms.');
+  assert.equal(say('xid', 'code=79'), 'xid: code=79');
+  assert.equal(eventWords({ kind: 'suspend', text: 'dur_ns=1\u202e' }).code, 'suspend: dur_ns=1<U+202E>');
+  assert.doesNotMatch(eventWords({ kind: 'suspend', text: 'dur_ns=\u202e7' }).sentence, /\u202e/);
 });
 
 test('binaries: the largest have fills of their own, a later tree changes none', () => {

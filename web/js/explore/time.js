@@ -8,6 +8,7 @@ import { hourly, windowFor } from '../chartmath.js';
 import { createLazyChart } from '../lazychart.js';
 import { show as visible } from '../safe.js';
 import * as store from '../store.js';
+import { trySelector, writeSelector } from '../selector.js';
 import { isRelative, moved, stepOf, toMs, toSpec } from '../time.js';
 
 const POINTS = 600;
@@ -15,7 +16,17 @@ const MARKS = 2000;
 const EVENTS = 200;
 const LINES = 5; // groups of a chart, all others together beside them
 
-/** @typedef {{steps: api.Steps|null, events: api.Event[], trouble: string}} Marks */
+const NOT_OF_EVENTS = ['thread', 'tid', 'cpu']; // events have none: what happened to the machine happened to each thread
+
+/** ofProcess: the selection names one, so there are none of the machine. @typedef {{steps: api.Steps|null, events: api.Event[], ofProcess: boolean, trouble: string}} Marks */
+
+/** The selector that events are asked with. @param {string} q */
+function eventsOf(q) {
+  const s = trySelector(q);
+  if (!s) return { q, ofProcess: false };
+  const matchers = s.matchers.filter((m) => !NOT_OF_EVENTS.includes(m.name));
+  return { q: writeSelector({ ...s, matchers }), ofProcess: matchers.some((m) => m.name === 'pid' || m.name === 'target') };
+}
 
 /**
  * @param {object} on
@@ -27,7 +38,7 @@ const LINES = 5; // groups of a chart, all others together beside them
 export function createTime(on) {
   const slots = { series: api.slot(), marks: api.slot() };
   /** @type {api.Series|null} */ let series = null;
-  /** @type {Marks} */ let marks = { steps: null, events: [], trouble: '' };
+  /** @type {Marks} */ let marks = { steps: null, events: [], ofProcess: false, trouble: '' };
   /** the range that the chart's window came from, to go back to it */
   /** @type {{from:string, to:string}|null} */ let wide = null;
 
@@ -99,16 +110,18 @@ export function createTime(on) {
   }
   /** @param {{from:string, to:string}} range */
   async function loadMarks(range) {
-    const { q } = store.get();
+    const { q } = store.get(),
+      of = eventsOf(q),
+      { ofProcess } = of;
     try {
       const [steps, events] = await slots.marks.run((signal) =>
-        Promise.all([api.steps({ q, ...range, limit: MARKS }, signal), api.events({ q, ...range, limit: EVENTS }, signal)]),
+        Promise.all([api.steps({ q, ...range, limit: MARKS }, signal), api.events({ ...range, q: of.q, limit: EVENTS }, signal)]),
       );
-      marks = { steps, events, trouble: '' };
+      marks = { steps, events, ofProcess, trouble: '' };
     } catch (e) {
       if (/** @type {Error} */ (e).name === 'AbortError') return;
       /* the axis stands without them; the panel of steps says why */
-      marks = { steps: null, events: [], trouble: /** @type {Error} */ (e).message };
+      marks = { steps: null, events: [], ofProcess, trouble: /** @type {Error} */ (e).message };
     }
     show();
     on.marks(marks);

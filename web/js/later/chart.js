@@ -10,6 +10,7 @@ import { percent, rate, rateUnit, sig3 } from '../fmt.js';
 import { css } from '../paint.js';
 import { show } from '../safe.js';
 import { clock, dateTime, day, span } from '../time.js';
+import { eventWords } from './eventwords.js';
 import { blocks, eventAt, lanesOf, nameOf, stepAt } from './marks.js';
 
 const RIBBON_PX = 4;
@@ -86,7 +87,8 @@ export function createChart(on) {
     label = '';
   /** @type {import('./marks.js').Lane[]} */ let lanes = [];
   let others = 0,
-    pointed = ''; // what of steps and events the pointer is at
+    pointed = '', // what of steps and events the pointer is at
+    code = ''; // of an event
   /** @type {[number, number]|null} */ let other = null; // fractions of the window
   let later = 0;
   const whole = () => a <= 0.0005 && b >= 0.9995;
@@ -307,7 +309,8 @@ export function createChart(on) {
     const i = steps && lane >= 0 && lane < lanes.length ? stepAt(steps, lanes[lane], ms) : -1;
     if (steps && i >= 0) return { i, text: `step ${show(steps.names[steps.name[i] ?? 0]?.name ?? '')} ${steps.number[i]}${label ? ` · ${show(label)} ${show(lanes[lane]?.name ?? '')}` : ''} · ${took(steps.dur[i] ?? 0)}` };
     const ev = eventAt(events, ms, (EVENT_PX / Math.max(1, r.width)) * (w1 - w0));
-    return { i: -1, text: ev ? `${clock(ev.at, utc, true)} · ${show(ev.kind.replaceAll('_', ' '))}: ${show(ev.text)}` : '' };
+    const said = ev && eventWords(ev);
+    return { i: -1, text: ev && said ? `${clock(ev.at, utc, true)} · ${said.sentence}` : '', code: said?.code };
   }
   /** Two ranges that are compared, each with its letter. @param {CanvasRenderingContext2D} ctx @param {[number, number][]} both */
   function bands(ctx, ...both) {
@@ -364,7 +367,7 @@ export function createChart(on) {
         d ? html`<span class="chart-unit">per ${span(d.bucket)}</span>` : nothing
       }${gaps ? html`<span class="chart-key">not covered</span>` : nothing}${
         losses ? html`<span class="chart-key lost">lost</span>` : nothing
-      }${silent ? html`<span class="chart-key lost unknown">loss unknown</span>` : nothing}${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout">${readout}</span>${on.onTable ? html`<button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>` : nothing}`,
+      }${silent ? html`<span class="chart-key lost unknown">loss unknown</span>` : nothing}${lanes.length && steps ? html`<span class="chart-key steps">steps <bdi>${show(nameOf(steps, picked.name))}</bdi>${label ? html` by <bdi>${show(label)}</bdi>${others ? `, ${others} more` : ''}` : nothing}</span>` : nothing}${events.length ? html`<span class="chart-key event">${events.length === 1 ? 'event' : 'events'}</span>` : nothing}<span class="chart-readout" title=${code || nothing}>${readout}</span>${on.onTable ? html`<button class="button small ghost chart-table" type="button" title="The chart as a table" @click=${on.onTable}>as table</button>` : nothing}`,
       head,
     );
     render(
@@ -439,6 +442,7 @@ export function createChart(on) {
     cursor = i >= 0 && i < data.n ? i : -1;
     const mark = markAt(e);
     pointed = mark.text;
+    code = mark.code ?? '';
     keys.dataset['edge'] = mark.i >= 0 ? 'step' : near(f) || { oa: 'a', ob: 'b', omove: 'move', '': '' }[nearOther(f)];
     const r = u.over.getBoundingClientRect();
     u.setCursor({ left: e.clientX - r.left, top: e.clientY - r.top });
@@ -475,7 +479,7 @@ export function createChart(on) {
   keys.addEventListener('pointerleave', () => {
     if (drag) return;
     cursor = -1;
-    pointed = '';
+    pointed = code = '';
     u?.setCursor({ left: -10, top: -10 });
     say();
   });

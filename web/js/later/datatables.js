@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/** Tables about the data that two places show: what was lost, and how well stacks were read and named by binary. */
+/** About the data what two places show: what was lost, how well stacks were read and named by binary, an event. */
 import { html, nothing } from '../../vendor/lit-html/lit-html.js';
 import * as api from '../api.js';
 import { count, percent, total } from '../fmt.js';
 import { show } from '../safe.js';
 import { level } from '../shares.js';
+import { eventWords } from './eventwords.js';
 import { LOSS } from './losswords.js';
 
 const BINARIES = 12;
@@ -39,12 +40,19 @@ export function binaryTable(bins, type) {
   </table>`;
 }
 
+/** An event in words; its code where the pointer rests. @param {api.Event} e */
+export function eventLine(e) {
+  const { code, sentence } = eventWords(e);
+  return html`<bdi title=${code}>${sentence}</bdi>`;
+}
+
 /** @param {api.Quality} q @param {number} captured @param {api.Type} type */
 export function lossTable(q, captured, type) {
   if (!q.lost.length) return html`<p class="hint">${q.sources === 0 ? 'Nobody says what was lost.' : 'No loss was reported.'}</p>`;
   const due = q.lost.every((l) => l.weight !== null) ? captured + q.lost.reduce((s, l) => s + (l.weight ?? 0), 0) : null;
   return html`<table class="facts" aria-label="Loss by reason">
-    <thead><tr><th scope="col">reason</th><th scope="col" class="num">observations</th><th scope="col" class="num">${type.unit === 'nanoseconds' ? 'time' : 'weight'}</th><th scope="col" class="num">of what was due</th></tr></thead>
+    <thead><tr><th scope="col">reason</th><th scope="col" class="num">observations</th><th scope="col" class="num">${type.unit === 'nanoseconds' ? 'time' : 'weight'}</th><th scope="col" class="num">of captured + lost</th></tr></thead>
     <tbody>${q.lost.map((l) => html`<tr><th scope="row"><bdi class="mono">${show(l.why)}</bdi>${LOSS[l.why] ? html`<small> ${LOSS[l.why]}</small>` : nothing}</th><td class="num">${l.n === null ? 'unknown' : count(l.n)}</td><td class="num">${l.weight === null ? 'unknown' : total(l.weight, type)}</td><td class="num">${pc(l.weight, due)}</td></tr>`)}</tbody>
-  </table>`;
+  </table>
+    <p class="hint">Loss is told by source, whoever it was of. So its share is of what those sources lost and what this selection captured, together: the narrower the selection, the larger it looks.</p>`;
 }

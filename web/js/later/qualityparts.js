@@ -6,6 +6,7 @@ import { icon } from '../icons.js';
 import { lookup, safeUrl, show } from '../safe.js';
 import { level } from '../shares.js';
 import { dateTime, span } from '../time.js';
+import { eventLine } from './datatables.js';
 import { LOSS } from './losswords.js';
 import { daysLeft, overMemory, pythons, refusedTables, wholeStacks } from './qualitydata.js';
 
@@ -125,7 +126,7 @@ export function identityTable(hosts, ratio, events, utc) {
         }),
       )
     : html`<p class="hint">No agent tells of its sums in this range.</p>`}
-    ${broken.length ? html`<ul class="events">${broken.map((e) => html`<li><span>${dateTime(e.at, utc)}</span> <b>${show(e.kind.replaceAll('_', ' '))}</b> <bdi>${show(e.text)}</bdi></li>`)}</ul>` : nothing}
+    ${broken.length ? html`<ul class="events">${broken.map((e) => html`<li><span>${dateTime(e.at, utc)}</span> ${eventLine(e)} <small><bdi>${show(e.text)}</bdi></small></li>`)}</ul>` : nothing}
     <details class="limits"><summary>What these are</summary><dl class="meanings">
       <dt>I1</dt><dd>busy + idle + jitter + missed = what the clock of each CPU passed</dd>
       <dt>I2</dt><dd>weight of samples + refused by the ring + filtered = busy</dd>
@@ -201,5 +202,5 @@ export function eventList(events, utc) {
   return html`<ul class="events">${mine
     .slice(-EVENTS)
     .reverse()
-    .map((e) => html`<li><span>${dateTime(e.at, utc)}</span> <b>${show(e.kind.replaceAll('_', ' '))}</b> <bdi>${show(e.text)}</bdi></li>`)}${mine.length > EVENTS ? html`<li>${count(mine.length - EVENTS)} earlier</li>` : nothing}</ul>`;
+    .map((e) => html`<li><span>${dateTime(e.at, utc)}</span> ${eventLine(e)}</li>`)}${mine.length > EVENTS ? html`<li>${count(mine.length - EVENTS)} earlier</li>` : nothing}</ul>`;
 }

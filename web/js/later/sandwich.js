@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * Sandwich: callers above, callees below the selected function, on one scale. Row 0 of both trees is the
- * function itself; callers grow upwards.
+ * function itself, shown once: that of the callers, which grow upwards, lies under that of the callees.
  */
 import { html, nothing, render } from '../../vendor/lit-html/lit-html.js';
 import { createA11yTree } from '../a11ytree.js';
@@ -39,6 +39,7 @@ export function createSandwich(el, on) {
   const sides = SIDES.map((side) => {
     const graph = createGraph({
       up: side === 'callers',
+      covered: side === 'callers',
       zoom: (n) => pick(side, n),
       hover: () => {},
       tip: (n, frames) => (answer ? tip(context(answer, side), n, frames, true) : null),
@@ -75,6 +76,14 @@ export function createSandwich(el, on) {
     if (n === 0 || f === 0) select(side, n);
     else on.pick(fnOf(t.funcs, f));
   }
+  /** To the other side's first row that is shown. @param {typeof SIDES[number]} side */
+  function cross(side) {
+    const { graph, a11y } = of(side);
+    graph.select(0);
+    const first = side === 'callers' ? graph.neighbour('down') : 0;
+    a11y.el.focus({ preventScroll: true });
+    select(side, Math.max(0, first));
+  }
   /** @param {KeyboardEvent} e @param {typeof SIDES[number]} side */
   function key(e, side) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
@@ -83,11 +92,11 @@ export function createSandwich(el, on) {
     const way = /** @type {const} */ ({ ArrowUp: flip ? 'down' : 'up', ArrowDown: flip ? 'up' : 'down', ArrowLeft: 'left', ArrowRight: 'right' })[e.key];
     if (way) {
       const n = graph.neighbour(way);
-      /* beyond the function itself: the other side */
-      if (n < 0 && way === 'up') of(flip ? 'callees' : 'callers').a11y.el.focus();
+      /* the function itself is the callees'; above it the callers begin */
+      if (way === 'up' && (n < 0 ? !flip : flip && n === 0)) cross(flip ? 'callees' : 'callers');
       else select(side, n);
     } else if (e.key === 'Enter') pick(side, graph.selected);
-    else if (e.key === 'Home') select(side, 0);
+    else if (e.key === 'Home') cross('callees');
     else if (e.key === 'c') on.copy(graph.tree?.funcs.name[graph.tree.func[graph.selected]] ?? '');
     else return;
     e.preventDefault();
@@ -103,7 +112,7 @@ export function createSandwich(el, on) {
       html`<b class="mono"><bdi>${show(name)}</bdi></b>${fn.scope ? html`<span><bdi>${show(fn.scope.slice(fn.scope.indexOf('=') + 1))}</bdi></span>` : nothing}
         <span><b>${total(f.total, a.type)}</b> · ${percent(f.total, all)} of total</span><span>self <b>${total(f.self, a.type)}</b></span>${
           f.functions > 1 ? html`<span>${count(f.functions)} functions of this name are taken together</span>` : nothing
-        }<span class="panel-hint">callers above, callees below; each sample once, at the outermost occurrence</span>`,
+        }<span class="panel-hint">${a.callers.tree.n === 1 ? 'no callers: stacks begin with it' : 'callers above'}, ${a.callees.tree.n === 1 ? 'no callees' : 'callees below'}; each sample once, at the outermost occurrence</span>`,
       head,
     );
   }

@@ -5,6 +5,7 @@ import { count, sig3 } from '../fmt.js';
 import { icon } from '../icons.js';
 import { show } from '../safe.js';
 import { dateTime } from '../time.js';
+import { eventLine } from './datatables.js';
 import { groupsOf, labelsOf, lanesOf, nameOf, quantile } from './marks.js';
 
 const SLOWEST = 10;
@@ -77,7 +78,7 @@ export function createSteps(el, on) {
     </table>`;
   }
   function show_() {
-    const { steps: s, events, trouble } = on.marks();
+    const { steps: s, events, ofProcess, trouble } = on.marks();
     const name = s ? nameOf(s, on.step().replace(/:\d+(-\d+)?$/, '')) : '';
     render(
       html`<div class="behind-head"><h2>Steps and events</h2><span class="behind-facts">${s?.more ? `the first ${count(s.n)} steps of this window` : ''}${s?.partial ? ' · something could not be read' : ''}</span>
@@ -90,9 +91,9 @@ export function createSteps(el, on) {
             : trouble ? nothing : html`<section><h3>Steps</h3><p class="hint">No program marked a step in this window. A step is a unit of work that a program names, see <code>sdk/python/strata.py</code>; then values can be given per step.</p></section>`}
           <section class="behind-wide"><h3>Events</h3>${
             events.length
-              ? html`<ul class="events">${events.slice(0, EVENTS).map((e) => html`<li><span>${dateTime(e.at, on.utc())}</span> <b>${show(e.kind.replaceAll('_', ' '))}</b> <bdi>${show(e.text)}</bdi>${e.target ? html` <small>process <bdi class="mono">${show(e.target.slice(0, 8))}</bdi></small>` : html` <small>whole machine</small>`}</li>`)}${events.length > EVENTS ? html`<li>${count(events.length - EVENTS)} more</li>` : nothing}</ul>`
+              ? html`<ul class="events">${events.slice(0, EVENTS).map((e) => html`<li><span>${dateTime(e.at, on.utc())}</span> ${eventLine(e)}${e.target ? html` <small>process <bdi class="mono">${show(e.target.slice(0, 8))}</bdi></small>` : html` <small>whole machine</small>`}</li>`)}${events.length > EVENTS ? html`<li>${count(events.length - EVENTS)} more</li>` : nothing}</ul>`
               : html`<p class="hint">${trouble ? 'unknown' : 'No restart, clock step or change of state in this window.'}</p>`
-          }</section>
+          }${ofProcess ? html`<p class="hint">The selection names a process: what happened to the machine as a whole is not among these.</p>` : nothing}</section>
         </div>`,
       el,
     );

@@ -45,6 +45,7 @@ import { findHash, hashOf } from '../tree.js';
 const LATE_MS = 150;
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
+const WHOLE_SOURCE = ['host', 'capture', 'source']; // conditions that take all of a source or none
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -453,6 +454,7 @@ export function start() {
         range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc),
         hidden: trim.nodes ? `${percent(trim.total, flame.view.total ?? 0)} in ${count(trim.nodes)} ${trim.nodes === 1 ? 'frame' : 'frames'}` : '',
         newest: newest(),
+        narrow: trySelector(store.get().q)?.matchers.some((m) => !WHOLE_SOURCE.includes(m.name)) ?? false,
         more,
         open: (which) => store.set({ more: more === which ? '' : which }, true),
       }),

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
-#include "query/query_private.h"
+#include "query/diff_private.h"
 
 /*
  * A before, B after: one scan with two sides, one tree of both. What was measured stays as it is;
@@ -17,274 +15,7 @@
  * of each side's view.
  */
 
-#define SIZE_ONE     ((unit_i128)1 << 62) /* a side's whole view */
-#define MIN_SAMPLES  30
-#define LOSS_APART   0.005
-#define WARNINGS_MAX 8
-
-struct diff {
-    struct query *q[2];
-    const struct query_diff_ask *ask;
-    struct query_shape s;
-    struct query_both p;
-    bool by_numbers; /* s has a root until what is shown was placed; nodes are p's */
-    struct query_diff *ret;
-    uint32_t root;
-    unit_i128 *size, *sort;
-    double *churn;           /* of the subtree; NULL unless comparable */
-    const double *spread[2]; /* of sides that saw every event: per node, or function of a table */
-    struct query_fn_table fns;
-};
-
-/* ---- denominators ------------------------------------------------------------------------------
- */
-
-static int check(const struct query *q, const struct query_diff_ask *ask, struct query_err *e)
-{
-    const struct query_type *t = &q->head.type;
-
-    TRY(query_max_nodes(ask->max_nodes, e));
-    if (q->head.agg != QUERY_SUM &&
-        (ask->norm == QUERY_NORM_SECOND || ask->norm == QUERY_NORM_STEP))
-        return query_fail(e, -EINVAL, QUERY_NORM_NOT_FOR_LEVEL, "norm",
-                          "%.*s is a level: norm is none or share", STR_ARG(str_to(t->name, 60)));
-    if (str_eq(t->name, STR("samples")) && str_eq(t->unit, STR("count")))
-        return query_fail(e, -EINVAL, QUERY_PERIOD_UNKNOWN, "norm",
-                          "samples:count are observations of unknown period: how many there are "
-                          "depends on how often one looked");
-    return 0;
-}
-
-static int side_sums(struct diff *d, uint32_t k, struct query_err *e)
-{
-    struct query_diff_side *s = &d->ret->side[k];
-    const struct query_coverage *c;
-
-    TRY(query_shape_sums(d->q[k], &d->s, &s->sum, e));
-    s->head = d->q[k]->head;
-    c = &s->sum.coverage;
-    s->seconds = c->sources && c->source_ns > 0 ? (double)c->source_ns / 1e9 : -1;
-    s->steps = s->head.step.name.n ? s->head.step.whole : BATCH_UNKNOWN;
-    s->share = s->sum.whole.total;
-    s->view = s->sum.total == QUERY_UNKNOWN ? QUERY_UNKNOWN : d->s.t->w[k].total[d->root];
-    return 0;
-}
-
-/* Why side k cannot be divided; NULL: it can. */
-static const char *divide(const struct diff *d, struct query_diff_side *s, uint32_t k)
-{
-    static const char *const why[][2] = {{"a_not_covered", "b_not_covered"},
-                                         {"a_coverage_unknown", "b_coverage_unknown"},
-                                         {"a_zero_total", "b_zero_total"},
-                                         {"a_no_steps", "b_no_steps"}};
-
-    if (d->ret->norm == QUERY_NORM_STEP && (s->steps == 0 || s->steps == BATCH_UNKNOWN))
-        return why[3][k];
-    if (s->sum.whole.total == QUERY_UNKNOWN)
-        return why[0][k];
-    switch (d->ret->norm) {
-    case QUERY_NORM_STEP:
-        s->norm = (double)s->steps;
-        return NULL;
-    case QUERY_NORM_SECOND:
-        if (s->seconds <= 0)
-            return why[1][k];
-        s->norm = s->seconds;
-        return NULL;
-    case QUERY_NORM_SHARE:
-        if (s->share <= 0)
-            return why[2][k];
-        s->norm = (double)s->share;
-        return NULL;
-    case QUERY_NORM_DEFAULT:
-    case QUERY_NORM_NONE:
-    default:
-        s->norm = 1;
-        return NULL;
-    }
-}
-
-static void compare_sides(struct diff *d)
-{
-    struct query_diff *r = d->ret;
-
-    r->norm = d->ask->norm;
-    if (r->norm == QUERY_NORM_DEFAULT) {
-        bool steps = r->side[0].steps != BATCH_UNKNOWN && r->side[1].steps != BATCH_UNKNOWN;
-
-        r->norm = d->q[0]->head.agg != QUERY_SUM ? QUERY_NORM_NONE
-                  : steps                        ? QUERY_NORM_STEP
-                                                 : QUERY_NORM_SECOND;
-    }
-    for (uint32_t k = 2; k-- > 0;) { /* what B lacks is said first: A is the older one */
-        const char *why = divide(d, &r->side[k], k);
-
-        if (!r->why_not)
-            r->why_not = why;
-    }
-    r->comparable = !r->why_not;
-}
-
-/* ---- what a difference is worth ----------------------------------------------------------------
- */
-
-static double side_value(const struct diff *d, uint32_t k, unit_i128 v)
-{
-    return (double)v / d->ret->side[k].norm;
-}
-
-/* The variance of a sum on one side, divided twice; negative: unknown. */
-static double side_var(const struct diff *d, uint32_t k, unit_i128 value, uint64_t samples,
-                       double var)
-{
-    const struct query_diff_side *s = &d->ret->side[k];
-    double v =
-        d->q[k]->head.agg == QUERY_SUM ? query_variance(&s->sum.quality, value, samples, var) : -1;
-
-    return v < 0 ? -1 : v / s->norm / s->norm;
-}
-
-static struct query_delta delta(const struct diff *d, const unit_i128 self[2],
-                                const unit_i128 total[2], const uint64_t samples[2],
-                                const double var[2])
-{
-    double v[2] = {side_var(d, 0, total[0], samples[0], var[0]),
-                   side_var(d, 1, total[1], samples[1], var[1])};
-    struct query_delta r = {.self = side_value(d, 1, self[1]) - side_value(d, 0, self[0]),
-                            .total = side_value(d, 1, total[1]) - side_value(d, 0, total[0]),
-                            .se = v[0] < 0 || v[1] < 0 ? -1 : sqrt(v[0] + v[1])};
-
-    if (r.se >= 0 && samples[0] != BATCH_UNKNOWN && samples[1] != BATCH_UNKNOWN &&
-        samples[0] + samples[1] >= MIN_SAMPLES && fabs(r.total) >= 2 * r.se)
-        r.sig = (r.total > 0) - (r.total < 0);
-    return r;
-}
-
-static enum query_state state_of(const unit_i128 total[2], const uint64_t samples[2])
-{
-    bool a = total[0] || samples[0], b = total[1] || samples[1];
-
-    return a == b ? QUERY_BOTH : a ? QUERY_ONLY_A : QUERY_ONLY_B;
-}
-
-/* The stretch of a range in which anyone looked at all: an end without data is no variation. */
-static struct interval watched(const struct query_diff_side *s)
-{
-    const struct query_coverage *c = &s->sum.coverage;
-    struct interval t = s->head.range;
-
-    if (c->n_gap && c->gap[0].t.t0.v == t.t0.v)
-        t.t0 = c->gap[0].t.t1;
-    if (c->n_gap && !c->gaps_more && c->gap[c->n_gap - 1].t.t1.v == t.t1.v)
-        t.t1 = c->gap[c->n_gap - 1].t.t0;
-    return t;
-}
-
-static bool wants_spread(const struct diff *d, uint32_t k)
-{
-    return d->ret->comparable && d->q[k]->head.agg == QUERY_SUM &&
-           d->ret->side[k].sum.quality.basis == 1u << BASIS_EVERY;
-}
-
-static int spreads(struct diff *d, struct query_err *e)
-{
-    for (uint32_t k = 0; k < 2; k++) {
-        const struct query_diff_side *s = &d->ret->side[k];
-
-        if (wants_spread(d, k))
-            TRY(query_spread(d->q[k], &d->s, watched(s), d->ask->table, &d->spread[k], e));
-    }
-    return 0;
-}
-
-static double node_var(const struct diff *d, uint32_t k, uint32_t i)
-{
-    if (d->spread[k])
-        return d->spread[k][i];
-    return d->s.t->w[k].var ? d->s.t->w[k].var[i] : -1;
-}
-
-/* ---- warnings ----------------------------------------------------------------------------------
- */
-
-struct warnings {
-    struct query *q;
-    struct str v[WARNINGS_MAX];
-    uint32_t n;
-};
-
-[[gnu::format(printf, 3, 4)]] static int warn(struct warnings *w, struct query_err *e,
-                                              const char *fmt, ...)
-{
-    char text[200];
-    va_list ap;
-    int n;
-
-    va_start(ap, fmt);
-    n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    assert(w->n < WARNINGS_MAX);
-    return n < 0 ? 0 : query_copy(w->q, str_c(text), &w->v[w->n++], e);
-}
-
-/* Lost, of what was lost and what came; negative: unknown. */
-static double loss_of(const struct query_sums *s)
-{
-    double lost = 0, all;
-
-    if (s->whole.total == QUERY_UNKNOWN || s->coverage.sources == 0)
-        return -1;
-    for (uint32_t i = 0; i < s->quality.n_loss; i++) {
-        if (s->quality.loss[i].weight == QUERY_UNKNOWN)
-            return -1;
-        lost += (double)s->quality.loss[i].weight;
-    }
-    all = lost + (double)s->whole.total;
-    return all > 0 ? lost / all : 0;
-}
-
-static bool other_periods(const struct query_quality *a, const struct query_quality *b)
-{
-    if (a->n_period == 0 || b->n_period == 0) /* said by its coverage */
-        return false;
-    return a->n_period != b->n_period ||
-           memcmp(a->period, b->period, a->n_period * sizeof *a->period) != 0;
-}
-
-static bool minutes(const struct query_coverage *c)
-{
-    for (uint32_t i = 0; i < c->n_tier; i++) {
-        if (strcmp(c->tier[i].tier, "raw") != 0)
-            return true;
-    }
-    return false;
-}
-
-static int warnings(struct diff *d, struct query_err *e)
-{
-    const struct query_sums *a = &d->ret->side[0].sum, *b = &d->ret->side[1].sum;
-    double la = loss_of(a), lb = loss_of(b);
-    struct warnings w = {.q = d->q[0]};
-    struct str *v;
-
-    if (la >= 0 && lb >= 0 && fabs(la - lb) > LOSS_APART)
-        TRY(warn(&w, e, "loss_differs: A lost %.1f %%, B lost %.1f %%", 100 * la, 100 * lb));
-    else if (d->ret->comparable && (la < 0) != (lb < 0))
-        TRY(warn(&w, e, "loss_unknown: what %s lost is not known", la < 0 ? "A" : "B"));
-    if (other_periods(&a->quality, &b->quality))
-        TRY(warn(&w, e, "periods_differ: A and B were sampled at different periods"));
-    if (minutes(&a->coverage) || minutes(&b->coverage))
-        TRY(warn(&w, e, "coarse: %s read from data kept by the minute",
-                 minutes(&a->coverage) && minutes(&b->coverage) ? "both sides are"
-                 : minutes(&a->coverage)                        ? "A is"
-                                                                : "B is"));
-    QUERY_NEW(d->q[0], &v, w.n, e);
-    if (w.n)
-        memcpy(v, w.v, w.n * sizeof *v);
-    d->ret->warning = v;
-    d->ret->n_warning = w.n;
-    return 0;
-}
+#define SIZE_ONE ((unit_i128)1 << 62) /* a side's whole view */
 
 /* ---- the tree ----------------------------------------------------------------------------------
  */
@@ -295,7 +26,7 @@ static unit_i128 size_of(unit_i128 v, unit_i128 view)
 }
 
 /* Larger of both sides, relative to each side's view. Above the view's root it may be beyond 1. */
-static int sizes(struct diff *d, struct query_err *e)
+static int sizes(struct query_differ *d, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
 
@@ -311,13 +42,14 @@ static int sizes(struct diff *d, struct query_err *e)
     return 0;
 }
 
-static int churns(struct diff *d, struct query_err *e)
+static int churns(struct query_differ *d, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
 
     QUERY_NEW(d->q[0], &d->churn, t->n, e);
     for (uint32_t i = t->n; i-- > 0;) {
-        d->churn[i] += fabs(side_value(d, 1, t->w[1].self[i]) - side_value(d, 0, t->w[0].self[i]));
+        d->churn[i] +=
+            fabs(query_diff_value(d, 1, t->w[1].self[i]) - query_diff_value(d, 0, t->w[0].self[i]));
         if (i)
             d->churn[t->parent[i]] += d->churn[i];
     }
@@ -328,7 +60,7 @@ static int churns(struct diff *d, struct query_err *e)
  */
 
 /* churns() of all nodes, in their order: sums of doubles. NULL: not comparable. */
-static int pair_churns(struct diff *d, double **ret, struct query_err *e)
+static int pair_churns(struct query_differ *d, double **ret, struct query_err *e)
 {
     const struct query_both *p = &d->p;
     double *churn;
@@ -338,7 +70,8 @@ static int pair_churns(struct diff *d, double **ret, struct query_err *e)
         return 0;
     QUERY_NEW(d->q[0], &churn, p->n, e);
     for (uint32_t i = p->n; i-- > 0;) {
-        churn[i] += fabs(side_value(d, 1, p->own[1][i].sum) - side_value(d, 0, p->own[0][i].sum));
+        churn[i] += fabs(query_diff_value(d, 1, p->own[1][i].sum) -
+                         query_diff_value(d, 0, p->own[0][i].sum));
         if (i)
             churn[p->parent[i]] += churn[i];
     }
@@ -346,7 +79,7 @@ static int pair_churns(struct diff *d, double **ret, struct query_err *e)
     return 0;
 }
 
-static int pair_func(struct diff *d, struct query_ids *ids, uint32_t i, uint32_t *ret,
+static int pair_func(struct query_differ *d, struct query_ids *ids, uint32_t i, uint32_t *ret,
                      struct query_err *e)
 {
     if (d->p.named) {
@@ -356,7 +89,7 @@ static int pair_func(struct diff *d, struct query_ids *ids, uint32_t i, uint32_t
     return query_tree_func_by_id(d->q[0], d->s.t, ids, d->p.func[i], ret, e);
 }
 
-static int pair_ids(struct diff *d, struct query_ids **ret, struct query_err *e)
+static int pair_ids(struct query_differ *d, struct query_ids **ret, struct query_err *e)
 {
     uint32_t last = 0;
 
@@ -368,7 +101,7 @@ static int pair_ids(struct diff *d, struct query_ids **ret, struct query_err *e)
 }
 
 /* The smallest size that is shown: what view.c makes of the root's. */
-static unit_i128 pair_floor(const struct diff *d)
+static unit_i128 pair_floor(const struct query_differ *d)
 {
     bool any = d->p.sum[0][0].sum > 0 || d->p.sum[1][0].sum > 0;
     unit_i128 size = any ? SIZE_ONE : 0, width = d->ask->width;
@@ -377,7 +110,7 @@ static unit_i128 pair_floor(const struct diff *d)
     return floor > 0 ? floor : 1;
 }
 
-static bool pair_shown(const struct diff *d, uint32_t i, unit_i128 floor)
+static bool pair_shown(const struct query_differ *d, uint32_t i, unit_i128 floor)
 {
     const struct query_both *p = &d->p;
 
@@ -385,7 +118,7 @@ static bool pair_shown(const struct diff *d, uint32_t i, unit_i128 floor)
            size_of(p->sum[1][i].sum, p->sum[1][0].sum) >= floor;
 }
 
-static void pair_weigh(struct diff *d, uint32_t i, uint32_t k)
+static void pair_weigh(struct query_differ *d, uint32_t i, uint32_t k)
 {
     for (uint32_t s = 0; s < 2; s++) {
         struct query_weigh *w = &d->s.t->w[s];
@@ -399,7 +132,7 @@ static void pair_weigh(struct diff *d, uint32_t i, uint32_t k)
 }
 
 /* Columns of the tree for n nodes. */
-static int pair_columns(struct diff *d, uint32_t n, struct query_err *e)
+static int pair_columns(struct query_differ *d, uint32_t n, struct query_err *e)
 {
     struct query_tree *t = d->s.t;
 
@@ -414,7 +147,7 @@ static int pair_columns(struct diff *d, uint32_t n, struct query_err *e)
 }
 
 /* What is shown of the pair becomes the tree; of the rest there is how many nodes it has. */
-static int pair_place(struct diff *d, struct query_err *e)
+static int pair_place(struct query_differ *d, struct query_err *e)
 {
     const struct query_both *p = &d->p;
     struct query_tree *t = d->s.t;
@@ -457,7 +190,7 @@ static int pair_place(struct diff *d, struct query_err *e)
 }
 
 /* By what siblings fall. Churn is a fraction of all there is, so that it fits an integer. */
-static int sort_values(struct diff *d, struct query_err *e)
+static int sort_values(struct query_differ *d, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
     enum query_diff_order order = d->ask->order;
@@ -474,8 +207,8 @@ static int sort_values(struct diff *d, struct query_err *e)
     return 0;
 }
 
-static int new_deltas(struct diff *d, uint32_t n, struct query_delta **ret, uint8_t **ret_state,
-                      struct query_err *e)
+static int new_deltas(struct query_differ *d, uint32_t n, struct query_delta **ret,
+                      uint8_t **ret_state, struct query_err *e)
 {
     QUERY_NEW(d->q[0], ret_state, n, e);
     QUERY_NEW(d->q[0], ret, n, e);
@@ -488,7 +221,7 @@ static int new_deltas(struct diff *d, uint32_t n, struct query_delta **ret, uint
  * Beside the rows of the tree: states and, if comparable, differences. The churn of a hidden row,
  * the last of its siblings, is what its parent's own and the shown siblings leave of the parent's.
  */
-static int tree_deltas(struct diff *d, const struct query_columns *c, struct query_err *e)
+static int tree_deltas(struct query_differ *d, const struct query_columns *c, struct query_err *e)
 {
     struct query_delta *out = NULL;
     uint8_t *state = NULL;
@@ -503,15 +236,15 @@ static int tree_deltas(struct diff *d, const struct query_columns *c, struct que
         unit_i128 total[2] = {c->total[0][i], c->total[1][i]};
         uint64_t samples[2] = {c->samples[0][i], c->samples[1][i]};
         bool hidden = c->func[i] < 0;
-        double var[2] = {hidden ? -1 : node_var(d, 0, c->node[i]),
-                         hidden ? -1 : node_var(d, 1, c->node[i])};
+        double var[2] = {hidden ? -1 : query_diff_var(d, 0, c->node[i]),
+                         hidden ? -1 : query_diff_var(d, 1, c->node[i])};
         double *above = i ? &rest[open[c->depth[i] - 1]] : NULL;
 
-        state[i] = (uint8_t)state_of(total, samples);
+        state[i] = (uint8_t)query_diff_state(total, samples);
         open[c->depth[i]] = i;
         if (!d->ret->comparable)
             continue;
-        out[i] = delta(d, self, total, samples, var);
+        out[i] = query_diff_delta(d, self, total, samples, var);
         out[i].churn = !hidden ? d->churn[c->node[i]] : *above > 0 ? *above : 0;
         rest[i] = out[i].churn - fabs(out[i].self);
         if (above)
@@ -520,7 +253,7 @@ static int tree_deltas(struct diff *d, const struct query_columns *c, struct que
     return 0;
 }
 
-static int tree(struct diff *d, struct query_err *e)
+static int tree(struct query_differ *d, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
     struct query_view_ask va = {.width = d->ask->width,
@@ -590,7 +323,7 @@ static void add_node(const struct query_tree *t, uint32_t i, struct row *r)
 static int row_cmp(const void *va, const void *vb, void *ctx)
 {
     const struct row *a = va, *b = vb;
-    const struct diff *d = ctx;
+    const struct query_differ *d = ctx;
     const struct query_func *fn = d->s.t->fn;
     uint64_t ka = fn[a->func].key, kb = fn[b->func].key;
     enum query_diff_order o = d->ask->order;
@@ -608,7 +341,7 @@ static int row_cmp(const void *va, const void *vb, void *ctx)
     return r ? r : (ka > kb) - (ka < kb);
 }
 
-static int put_rows(struct diff *d, const struct row *row, uint32_t n, struct query_err *e)
+static int put_rows(struct query_differ *d, const struct row *row, uint32_t n, struct query_err *e)
 {
     struct query_diff *r = d->ret;
     struct query_delta *out = NULL;
@@ -635,7 +368,7 @@ static int put_rows(struct diff *d, const struct row *row, uint32_t n, struct qu
     for (uint32_t i = 0; i < n; i++) {
         d->fns.at[row[i].func] = d->fns.n++;
         func[i] = (int32_t)d->fns.at[row[i].func];
-        state[i] = (uint8_t)state_of(row[i].total, row[i].samples);
+        state[i] = (uint8_t)query_diff_state(row[i].total, row[i].samples);
         out[i] = row[i].delta;
     }
     r->node_func = func;
@@ -643,7 +376,7 @@ static int put_rows(struct diff *d, const struct row *row, uint32_t n, struct qu
     return 0;
 }
 
-static int tree_rows(struct diff *d, struct row **ret, struct query_err *e)
+static int tree_rows(struct query_differ *d, struct row **ret, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
     struct row *row;
@@ -669,7 +402,7 @@ static void add_pair_node(const struct query_both *p, uint32_t i, struct row *r)
     }
 }
 
-static int pair_rows(struct diff *d, struct row **ret, struct query_err *e)
+static int pair_rows(struct query_differ *d, struct row **ret, struct query_err *e)
 {
     struct query_ids *ids = NULL;
     struct row *row;
@@ -688,7 +421,7 @@ static int pair_rows(struct diff *d, struct row **ret, struct query_err *e)
     return 0;
 }
 
-static int table(struct diff *d, struct query_err *e)
+static int table(struct query_differ *d, struct query_err *e)
 {
     const struct query_tree *t = d->s.t;
     struct row *row = NULL;
@@ -706,7 +439,7 @@ static int table(struct diff *d, struct query_err *e)
     for (uint32_t i = 0; d->ret->comparable && i < n; i++) {
         for (uint32_t k = 0; k < 2; k++)
             row[i].var[k] = d->spread[k] ? d->spread[k][row[i].func] : row[i].var[k];
-        row[i].delta = delta(d, row[i].self, row[i].total, row[i].samples, row[i].var);
+        row[i].delta = query_diff_delta(d, row[i].self, row[i].total, row[i].samples, row[i].var);
     }
     if (n > 1)
         qsort_r(row, n, sizeof *row, row_cmp, d);
@@ -717,7 +450,7 @@ static int table(struct diff *d, struct query_err *e)
 /* ---- the answer --------------------------------------------------------------------------------
  */
 
-static void headline(struct diff *d)
+static void headline(struct query_differ *d)
 {
     const struct query_tree *t = d->s.t;
     unit_i128 self[2] = {}, total[2] = {t->w[0].total[d->root], t->w[1].total[d->root]};
@@ -728,8 +461,8 @@ static void headline(struct diff *d)
     if (!d->ret->comparable)
         return;
     for (uint32_t k = 0; k < 2; k++)
-        var[k] = node_var(d, k, d->root);
-    r = delta(d, self, total, samples, var);
+        var[k] = query_diff_var(d, k, d->root);
+    r = query_diff_delta(d, self, total, samples, var);
     d->ret->delta = r.total;
     d->ret->delta_se = r.se;
 }
@@ -740,7 +473,7 @@ static bool numbers_do(const struct query_diff_ask *ask)
     return ask->table || (ask->width > 0 && ask->root == 0);
 }
 
-static int shape_numbers(struct diff *d, struct query_err *e)
+static int shape_numbers(struct query_differ *d, struct query_err *e)
 {
     if (!numbers_do(d->ask))
         return 0;
@@ -749,7 +482,7 @@ static int shape_numbers(struct diff *d, struct query_err *e)
     return d->by_numbers ? 0 : query_gather_columns(d->q[0]->gather, e);
 }
 
-static int shape_whole(struct diff *d, struct query_err *e)
+static int shape_whole(struct query_differ *d, struct query_err *e)
 {
     bool gathered = numbers_do(d->ask) && !d->by_numbers; /* else numbers were made of it */
 
@@ -761,7 +494,7 @@ static int shape_whole(struct diff *d, struct query_err *e)
     return query_shape(d->q[0], false, &d->s, e);
 }
 
-static int diff(struct diff *d, struct query_err *e)
+static int diff(struct query_differ *d, struct query_err *e)
 {
     struct query *q = d->q[0];
 
@@ -773,12 +506,12 @@ static int diff(struct diff *d, struct query_err *e)
     if (!d->by_numbers)
         d->root = query_zoom(d->s.t, d->ask->table ? 0 : d->ask->root, &d->ret->view_found);
     for (uint32_t k = 0; k < 2; k++)
-        TRY(side_sums(d, k, e));
-    compare_sides(d);
-    if (d->by_numbers && (wants_spread(d, 0) || wants_spread(d, 1)))
+        TRY(query_diff_side_sums(d, k, e));
+    query_diff_compare(d);
+    if (d->by_numbers && (query_diff_wants_spread(d, 0) || query_diff_wants_spread(d, 1)))
         TRY(shape_whole(d, e)); /* its root is node 0 as well */
-    TRY(warnings(d, e));
-    TRY(spreads(d, e));
+    TRY(query_diff_warnings(d, e));
+    TRY(query_diff_spreads(d, e));
     TRY(query_alive(q, e));
     headline(d);
     if (d->ask->table)
@@ -794,11 +527,11 @@ int query_diff(struct query *q, const struct query_diff_ask *ask, struct query_d
                struct query_err *e)
 {
     struct query_diff out = {.view_asked = ask->root, .delta_se = -1};
-    struct diff d = {.q = {q, q->other}, .ask = ask, .ret = &out};
+    struct query_differ d = {.q = {q, q->other}, .ask = ask, .ret = &out};
     int r;
 
     assert(q->other);
-    TRY(check(q, ask, e));
+    TRY(query_diff_check(q, ask, e));
     r = diff(&d, e);
     query_shape_deinit(&d.s);
     query_both_deinit(&d.p);

@@ -14,7 +14,7 @@
  * What the files of query/ share. The way of a question:
  *
  *   select.c when.c regex.c   texts -> struct query
- *   gather.c                  store_scan -> sums by function node, one accumulator per trie, side
+ *   gather.c shares.c         store_scan -> sums by function node, one accumulator per trie, side
  *                             and group
  *   union.c                   those -> one tree over all tries, with totals
  *   layer.c                   the same by numbers of functions, without names: sums of layers
@@ -26,7 +26,7 @@
  *   own.c                     whether frames of one function are apart until patterns are tried
  *   filter.c shape.c          that -> the tree that is shown: filters, names, leaves first
  *   view.c                    that -> rows: view, trimming, order
- *   tree.c sandwich.c diff.c  the answers made of them
+ *   tree.c sandwich.c diff.c compare.c   the answers made of them
  *   top.c series.c            the tree, or sums by bucket -> tables
  *   quality.c                 store_cover -> coverage, loss, why an answer is empty
  *   steps.c                   which steps, as windows of a scan; the list of them

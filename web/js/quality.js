@@ -46,10 +46,13 @@ export function qualityLine(a, view) {
       }<b>${value}</b>${why ? html`<span class="fact-why">${why}</span>` : nothing}</span
     >`;
   const partial = q.shards && q.shards.read < q.shards.asked;
-  /* a part of a source is no worse off than the source */
+  const ofSources = view.narrow && captured === 0 && s.lostOfSources !== null,
+    atMost = view.narrow && !ofSources && Boolean(s.lost);
   const lostLevel = level('lost', view.narrow && s.lostOfSources !== null && s.lost !== null ? Math.min(s.lost, s.lostOfSources) : s.lost);
+  /* nobody looked yet: a warning */
+  const coverLevel = since(a) && level('covered', s.covered) ? 'warn' : level('covered', s.covered);
   const worst = [
-    level('covered', s.covered),
+    coverLevel,
     lostLevel,
     level('noStack', s.noStack),
     level('unsymbolised', s.unsymbolised),
@@ -83,23 +86,23 @@ export function qualityLine(a, view) {
     }${fact('', `${t.name}, ${unitName(t) || 'count'}, ${t.kind === 'level' ? a.agg || 'level' : t.kind}${periods.length ? ` @ ${periods.join(', ')}` : ''}`)}${fact(
       'covered',
       pc(s.covered),
-      none ? '' : level('covered', s.covered),
+      none ? '' : coverLevel,
       since(a),
       q.unknownSources ? `${q.unknownSources} sources of unknown coverage` : '',
     )}${fact(
-      view.narrow && s.lost ? 'lost up to' : 'lost',
-      pc(s.lost),
+      atMost ? 'lost up to' : ofSources ? 'lost of its sources' : 'lost',
+      pc(ofSources ? s.lostOfSources : s.lost),
       lostLevel,
       lostWhy,
       s.lostValue
-        ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured: the share is of both together.${view.narrow ? ` What was lost is told by source, whoever it was of: all of it need not be of this selection.${s.lostOfSources === null ? '' : ` Of what these sources observed it is ${percent(s.lostOfSources, 100)}.`}` : ''}`
+        ? `${total(s.lostValue, t)} lost beside ${total(captured, t)} captured: the share is of both together.${view.narrow ? ` Sources say what, not whose, they lost${s.lostOfSources === null ? '' : `: ${pc(s.lostOfSources)} of what they observed`}.` : ''}`
         : '',
     )}${fact('no stack', pc(s.noStack), level('noStack', s.noStack))}${
       s.truncated && level('noStack', s.truncated) ? fact('truncated', html`<a href=${safeUrl(screenUrl('quality', store.get()))}>${pc(s.truncated)}</a>`, level('noStack', s.truncated), '', 'Why, and by what: on the screen Quality') : nothing
     }${fact('unsymbolised', pc(s.unsymbolised), level('unsymbolised', s.unsymbolised))}${
       view.hidden ? fact('hidden', view.hidden, '', '', 'Frames under a pixel, not sent; zooming in loads them') : nothing
     }${partial && q.shards ? fact('', `${q.shards.read} of ${q.shards.asked} shards read`, 'warn') : nothing}${q.warnings.map((w) =>
-      fact('', show(w), 'warn'),
+      fact('', show(w.replace(/^\w+: /, '')), 'warn', '', show(w)),
     )}${few(a)}${view.newest > STALE_MS && !none ? fact('newest sample', `${span(view.newest)} old`, 'warn', '', 'Nothing has come since: is the source still running?') : nothing}${a.step ? fact('', `${count(a.step.n)} ${show(a.step.name)} steps`, '', '', `${count(a.step.whole)} of them lie wholly inside the range`) : nothing}</span
     ><span class="quality-more"
       ><button class="button small ghost" type="button" aria-expanded=${view.more === 'quality'} aria-controls="more" title="Coverage, loss and symbols (q)" @click=${() => view.open('quality')}>Coverage</button

@@ -99,6 +99,8 @@ export function createSelectorBar(el, on) {
     const add = (/** @type {Event} */ e) => {
       e.preventDefault();
       if (!name) return;
+      const field = /** @type {HTMLInputElement|null} */ (el.querySelector('[list=label-values]'));
+      if (!value && document.activeElement === el.querySelector('[list=label-names]')) return field?.focus();
       const m = { name: labelMeant(), op, value: meant(value, known) };
       name = value = '';
       known = [];

@@ -36,7 +36,7 @@ export function shares(q, captured) {
     covered: q.askedNs && q.coveredNs !== null ? (q.coveredNs / q.askedNs) * 100 : null,
     lost,
     lostValue: weight,
-    /* by observations, of all that the sources made: the same however narrow the selection is */
+    /* by observations, of all that they made */
     lostOfSources: ratio(n, q.received),
     lostWhy: q.lost
       .map((l) => ({ why: l.why, part: byWeight === null ? l.n : l.weight }))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /** The pure parts behind the panels of Explore: completion, CSV, lanes of steps, loss words, colours of binaries. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { cell, table } from '../../../web/js/csv.js';
 import { EVENTS, eventWords } from '../../../web/js/later/eventwords.js';
@@ -104,6 +104,11 @@ test('words for events are those of docs/events.md; fields are said with their u
   const rows = [...doc.matchAll(/^\| `(\w+)` \| (.*?) ?\| (.*) \|$/gm)].map((m) => [m[1], [...m[2].matchAll(/`([^`]*)`/g)].map((x) => x[1]).join(' '), m[3]]);
   assert.ok(rows.length > 20);
   assert.deepEqual(EVENTS.map((e) => [...e]), rows);
+  /* every kind that the agent sends has words */
+  const agent = new URL('../../../agent/', import.meta.url);
+  const sent = readdirSync(agent, { recursive: true }).filter((f) => f.endsWith('.c')).flatMap((f) => [...readFileSync(new URL(f, agent), 'utf8').matchAll(/(?:collector_event\(c|own_event\(k, [^"]*|say\(y), "(\w+)"/g)].map((m) => m[1]));
+  assert.ok(sent.length > 20);
+  for (const kind of sent) assert.ok(rows.some((r) => r[0] === kind), kind);
   const say = (kind, text) => eventWords({ kind, text }).sentence.replaceAll('\u202f', ' ');
   assert.equal(say('restart', 'version=0.1.0 period_ns=10101010 before=killed not_covered_from_ns=5 not_covered_ns=2500000000'), 'The agent was killed and began again; 2.50 s before that are not covered.');
   assert.equal(say('restart', 'version=0.1.0 period_ns=10101010 before=first'), 'The agent began, for the first time here.');

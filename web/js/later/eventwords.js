@@ -14,6 +14,7 @@ export const EVENTS = [
   ['restart', 'before=stopped', 'The agent was stopped and began again.'],
   ['restart', 'before=first', 'The agent began, for the first time here.'],
   ['restart', '', 'The agent began again.'],
+  ['capture', 'period_ns', 'A capture of strata record began, at {period_ns}.'],
   ['clock_step', 'by_ns', 'The clock of the machine was set by {by_ns}.'],
   ['suspend', 'dur_ns', 'The machine slept for {dur_ns}; that time is not covered.'],
   ['restraint', 'source=cpu cause=cpu', 'The agent cost more than it may: it samples at {period_ns}, before at {was_ns}.'],

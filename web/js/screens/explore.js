@@ -45,7 +45,7 @@ import { findHash, hashOf } from '../tree.js';
 const LATE_MS = 150;
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
-const WHOLE_SOURCE = ['host', 'capture', 'source']; // conditions that take all of a source or none
+const WHOLE_SOURCE = ['host', 'capture', 'source'];
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));

@@ -248,6 +248,7 @@ static uint32_t add_series(struct names *n, struct names_series *key)
     uint64_t hash = hash_of(n, field, sizeof field);
     uint32_t i = table_find(&n->series, hash, key, eq_series);
     struct names_series *e;
+    struct names_svc *svc;
 
     if (i)
         return i;
@@ -255,9 +256,22 @@ static uint32_t add_series(struct names *n, struct names_series *key)
     if (!i)
         return NONE;
     e = TABLE(&n->series, struct names_series, i);
+    svc = TABLE(&n->svc, struct names_svc, key->svc);
     *e = *key;
-    TABLE(&n->svc, struct names_svc, key->svc)->n_series++;
+    e->before = atomic_load_explicit(&svc->last, memory_order_relaxed);
+    svc->n_series++;
+    atomic_store_explicit(&svc->last, i, memory_order_release);
     n->n_folded_series += key->overflow;
+    return i;
+}
+
+uint32_t names_last_series(const struct names *n, uint32_t svc, uint32_t n_series)
+{
+    uint32_t i =
+        atomic_load_explicit(&TABLE(&n->svc, struct names_svc, svc)->last, memory_order_acquire);
+
+    while (i >= n_series && i > 0)
+        i = names_series(n, i)->before;
     return i;
 }
 

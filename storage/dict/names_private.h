@@ -20,8 +20,9 @@ struct names_labels {
 };
 
 struct names_svc {
-    uint32_t name; /* text */
-    uint32_t n_series;
+    uint32_t name;         /* text */
+    uint32_t n_series;     /* writer */
+    _Atomic uint32_t last; /* its newest series, which may be younger than a snapshot */
 };
 
 struct names_ptype {
@@ -33,7 +34,8 @@ struct names_ptype {
 struct names_series {
     ptype_id type;
     uint32_t labels, svc;
-    bool overflow; /* folded: label __overflow__ */
+    uint32_t before; /* the service's series before this one, 0: none */
+    bool overflow;   /* folded: label __overflow__ */
 };
 
 /* Lengths, entry 0 included. */
@@ -84,3 +86,6 @@ static inline const struct names_series *names_series(const struct names *n, uin
 {
     return TABLE(&n->series, struct names_series, series);
 }
+
+/* The newest series of a service below n_series; older ones by names_series.before. 0: none. */
+uint32_t names_last_series(const struct names *n, uint32_t svc, uint32_t n_series);

@@ -502,6 +502,24 @@ int store_frame(struct store_view *v, uint32_t epoch, uint32_t frame, struct sto
     return 0;
 }
 
+/* Functions of an answer lie anywhere in a large dictionary: entry, text and bytes are asked for
+ * of all of them before the first is read. */
+static void fetch_names(const struct dict *d, uint32_t n, const uint32_t *func)
+{
+    for (uint32_t i = 0; i < n; i++)
+        __builtin_prefetch(TABLE(&d->func, struct dict_func, func[i]));
+    for (uint32_t i = 0; i < n; i++)
+        __builtin_prefetch(
+            TABLE(&d->text.t, struct text, TABLE(&d->func, struct dict_func, func[i])->name));
+    for (uint32_t i = 0; i < n; i++) {
+        struct str s = dict_str(d, TABLE(&d->func, struct dict_func, func[i])->name);
+
+        __builtin_prefetch(s.p);
+        if (s.n > 1)
+            __builtin_prefetch(s.p + s.n - 1);
+    }
+}
+
 int store_funcs(struct store_view *v, uint32_t epoch, uint32_t n, const uint32_t *func,
                 struct store_func *ret, struct err *err)
 {
@@ -513,10 +531,13 @@ int store_funcs(struct store_view *v, uint32_t epoch, uint32_t n, const uint32_t
         return err ? err->code : -ENOENT;
     end = atomic_load_explicit(&d->n_func, memory_order_acquire);
     for (uint32_t i = 0; i < n; i++) {
-        const struct dict_func *f;
-
         if (func[i] >= end)
             return err_set(err, -ENOENT, "no function %u in epoch %u", func[i], epoch);
+    }
+    fetch_names(d, n, func);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dict_func *f;
+
         if (func[i] == 0) {
             ret[i] = (struct store_func){.key = func_key((struct str){}, (struct str){})};
             continue;

@@ -113,6 +113,21 @@ static inline bool bit_get(const uint64_t *v, uint32_t i)
     return !v || (v[i / 64] >> i % 64 & 1);
 }
 
+/* The first bit below n that is set, from i on; n: none. v is no NULL. */
+static inline uint32_t bit_next(const uint64_t *v, uint32_t i, uint32_t n)
+{
+    while (i < n) {
+        uint64_t word = v[i / 64] >> i % 64;
+
+        if (word) {
+            i += (uint32_t)__builtin_ctzll(word);
+            break;
+        }
+        i = (i / 64 + 1) * 64;
+    }
+    return i < n ? i : n;
+}
+
 static inline void bit_set(uint64_t *v, uint32_t i)
 {
     v[i / 64] |= UINT64_C(1) << i % 64;

@@ -678,6 +678,7 @@ int store_known_types(struct store_view *v, store_type_fn *fn, void *ctx, struct
 int store_known_series(struct store_view *v, const struct store_ask *ask, store_series_fn *fn,
                        void *ctx, struct err *err)
 {
+    const uint32_t n = v->snap.series;
     struct selection sel;
     struct opened *o;
     struct arena a;
@@ -687,12 +688,13 @@ int store_known_series(struct store_view *v, const struct store_ask *ask, store_
     r = view_open(v, &ask->range, 1, &a, &o, err);
     if (r == 0)
         r = select_series(v, &ask->sel, o, &a, &sel, err);
-    for (uint32_t i = 1; r == 0 && i < v->snap.series; i++) {
+    for (uint32_t i = r == 0 ? bit_next(sel.series, 0, n) : n; r == 0 && i < n;
+         i = bit_next(sel.series, i + 1, n)) {
         const struct names_series *s = names_series(v->names, i);
         const struct names_labels *l = names_labels(v->names, s->labels);
         struct store_series out = {.type = s->type, .labels = {l->n, l->v}};
 
-        if (bit_get(sel.series, i) && !fn(ctx, &out))
+        if (!fn(ctx, &out))
             r = cancelled(err);
     }
     arena_deinit(&a);

@@ -439,6 +439,7 @@ static int hand_out(struct scan_worker *w, struct store_share *sh, const struct 
     sh->count = o->count;
     sh->sum = (struct weights){.type = w->sc->type, .n = o->n, .v = o->sum, .wide = o->wide};
     sh->var = o->var;
+    sh->only = w->sc->one_share;
     return w->sc->sink->share(w->sc->sink->ctx, w->no, sh) ? 0 : cancelled(&w->err);
 }
 
@@ -471,7 +472,8 @@ int scan_cell_emit_summary(struct scan_worker *w, const struct summary *s, uint3
                              .count = count,
                              .sum = {.type = w->sc->type, .n = s->n, .v = sum},
                              .count_unknown = (flags & BLOCK_UNKNOWN) != 0,
-                             .den_ms = 1};
+                             .den_ms = 1,
+                             .only = w->sc->one_share};
 
     if (!count || !sum)
         return short_of(w);

@@ -121,43 +121,66 @@ static int by_rows(const void *a, const void *b)
 
 /* ---- series by service --------------------------------------------------------------------- */
 
-/* Series of the type by service, then id: where a block's series are all selected its summary does.
- */
-static int plan_series(struct scan *sc, struct err *err)
+/* Services of which a side selects series. NULL: memory is short. */
+static uint64_t *asked_services(const struct scan *sc)
 {
-    const struct names_snap *n = &sc->v->snap;
-    uint32_t *at = arena_array(sc->tmp, uint32_t, n->svc + 2), *v, total = 0;
+    uint64_t *svc = arena_array(sc->tmp, uint64_t, sc->v->snap.svc / 64 + 1);
+    const uint32_t n = sc->v->snap.series;
 
-    if (!at)
-        return no_memory(err);
-    for (uint32_t i = 1; i < n->series; i++) {
-        const struct names_series *s = names_series(sc->v->names, i);
+    for (uint32_t k = 0; svc && k < sc->q->n_side; k++) {
+        const uint64_t *series = sc->side[k].sel.series;
 
-        if (s->type == sc->type && s->svc < n->svc) {
-            at[s->svc + 2]++;
-            total++;
+        for (uint32_t i = bit_next(series, 0, n); i < n; i = bit_next(series, i + 1, n)) {
+            uint32_t of = names_series(sc->v->names, i)->svc;
+
+            if (of < sc->v->snap.svc)
+                bit_set(svc, of);
         }
     }
-    for (uint32_t k = 2; k < n->svc + 2; k++)
-        at[k] += at[k - 1];
-    v = arena_array(sc->tmp, uint32_t, total);
-    if (!v)
-        return no_memory(err);
-    for (uint32_t i = 1; i < n->series; i++) {
-        const struct names_series *s = names_series(sc->v->names, i);
+    return svc;
+}
 
-        if (s->type == sc->type && s->svc < n->svc)
-            v[at[s->svc + 1]++] = i;
+/* All series of the type of those services, by service, then id: where a block's series are all
+ * selected its summary does. Filled from the end, as services know their series. */
+static bool list_series(struct scan *sc, const uint64_t *asked, uint32_t *ret)
+{
+    const struct names_snap *n = &sc->v->snap;
+    uint32_t *at = arena_array(sc->tmp, uint32_t, n->svc + 1);
+    uint32_t *v = arena_array(sc->tmp, uint32_t, n->series), first = n->series;
+
+    if (!at || !v)
+        return false;
+    at[n->svc] = first;
+    for (uint32_t svc = n->svc; svc-- > 0; at[svc] = first) {
+        uint32_t i = bit_get(asked, svc) ? names_last_series(sc->v->names, svc, n->series) : 0;
+
+        for (; i; i = names_series(sc->v->names, i)->before) {
+            if (names_series(sc->v->names, i)->type == sc->type)
+                v[--first] = i;
+        }
     }
-    sc->by_svc = v;
+    for (uint32_t svc = 0; svc <= n->svc; svc++)
+        at[svc] -= first;
+    sc->by_svc = v + first;
     sc->svc_at = at;
+    *ret = n->series - first;
+    return true;
+}
+
+static int plan_series(struct scan *sc, struct err *err)
+{
+    const uint64_t *asked = asked_services(sc);
+    uint32_t total = 0;
+
+    if (!asked || !list_series(sc, asked, &total))
+        return no_memory(err);
     for (uint32_t k = 0; k < sc->q->n_side; k++) {
         uint32_t *before = arena_array(sc->tmp, uint32_t, total + 1);
 
         if (!before)
             return no_memory(err);
         for (uint32_t i = 0; i < total; i++)
-            before[i + 1] = before[i] + bit_get(sc->side[k].sel.series, v[i]);
+            before[i + 1] = before[i] + bit_get(sc->side[k].sel.series, sc->by_svc[i]);
         sc->side[k].before = before;
     }
     return 0;
@@ -290,6 +313,8 @@ static int find_in_part(struct scan *sc, uint32_t k, struct founds *l, struct er
 
         for (end = i; end < n && b[end].m.svc == b[i].m.svc && b[end].m.sub == b[i].m.sub; end++)
             ;
+        if (!asked_for(sc, b[i].m.svc))
+            continue;
         f.item.n_block = end - i;
         scan_part_cost(sc, &f.item);
         if (f.item.rows > 0 && !push(sc, l, &f))
@@ -338,6 +363,8 @@ static int plan_tasks(struct scan *sc, uint64_t *ret_rows, struct err *err)
     }
     if (sc->n_task > 1)
         qsort(sc->task, sc->n_task, sizeof *sc->task, by_rows);
+    sc->one_share = sc->n_task == 1 && sc->q->n_side == 1 && sc->q->n_by == 0 &&
+                    sc->q->bucket_ns == 0 && sc->q->level == STORE_SUM;
     return 0;
 }
 

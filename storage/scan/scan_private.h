@@ -108,6 +108,7 @@ struct scan {
     const uint32_t *svc_at; /* by service: its first place in by_svc; one more at the end */
 
     uint32_t n_task, n_gang; /* the first n_gang are read by all workers */
+    bool one_share;          /* there is but one trie, and what comes of it is one cell */
     struct scan_task *task;  /* most rows first */
     _Atomic uint32_t next;   /* behind those */
     _Atomic int result;      /* the first failure */

@@ -153,15 +153,13 @@ static uint64_t *bits(struct arena *arena, uint32_t n)
 
 static int cut_series(struct ask *a, struct selection *sel, struct err *err)
 {
+    const uint32_t n = a->v->snap.series;
     uint64_t left = 0;
 
-    for (uint32_t i = 1; i < a->v->snap.series; i++) {
-        int r;
+    for (uint32_t i = bit_next(sel->series, 0, n); i < n; i = bit_next(sel->series, i + 1, n)) {
+        int r = asked(
+            a, label_of(a->v->names, names_series(a->v->names, i)->labels, a->m->name, NULL), err);
 
-        if (!bit_get(sel->series, i))
-            continue;
-        r = asked(a, label_of(a->v->names, names_series(a->v->names, i)->labels, a->m->name, NULL),
-                  err);
         if (r < 0)
             return r;
         if (r)
@@ -242,19 +240,53 @@ static int cut_attr(struct ask *a, enum attr attr, struct selection *sel, struct
     return 0;
 }
 
-static int choose(struct store_view *v, const struct store_selector *sel, const struct opened *o,
-                  struct arena *arena, struct selection *ret, struct err *err)
+static void choose_one(const struct store_view *v, const struct store_selector *sel, uint32_t i,
+                       struct selection *s)
 {
-    struct selection s = {.series = bits(arena, v->snap.series), .none_by = -1};
+    if (sel->type != PTYPE_NONE && names_series(v->names, i)->type != sel->type)
+        return;
+    bit_set(s->series, i);
+    s->n_series++;
+}
+
+/* The condition that asks for one service by its name; NULL: none does. */
+static const struct store_matcher *asked_service(const struct store_selector *sel)
+{
+    for (uint32_t k = 0; k < sel->n; k++) {
+        if (sel->matcher[k].op == STORE_EQ && str_eq(sel->matcher[k].name, STR("service")))
+            return &sel->matcher[k];
+    }
+    return NULL;
+}
+
+static void choose_of_service(const struct store_view *v, const struct store_selector *sel,
+                              struct str service, struct selection *s)
+{
+    const struct names *n = v->names;
+
+    for (uint32_t svc = 1; svc < v->snap.svc; svc++) {
+        if (!str_eq(names_str(n, TABLE(&n->svc, struct names_svc, svc)->name), service))
+            continue;
+        for (uint32_t i = names_last_series(n, svc, v->snap.series); i;
+             i = names_series(n, i)->before)
+            choose_one(v, sel, i, s);
+    }
+}
+
+/* of: a condition that is known to leave series of its service alone, or NULL. */
+static int choose(struct store_view *v, const struct store_selector *sel, const struct opened *o,
+                  struct arena *arena, const struct store_matcher *of, struct selection *ret,
+                  struct err *err)
+{
+    const uint32_t n = v->snap.series;
+    struct selection s = {.series = bits(arena, n), .none_by = -1};
 
     if (!s.series)
         return no_memory(err);
-    for (uint32_t i = 1; i < v->snap.series; i++) {
-        if (sel->type != PTYPE_NONE && names_series(v->names, i)->type != sel->type)
-            continue;
-        bit_set(s.series, i);
-        s.n_series++;
-    }
+    if (of)
+        choose_of_service(v, sel, of->value, &s);
+    for (uint32_t i = 1; !of && i < n; i++)
+        choose_one(v, sel, i, &s);
     for (uint32_t i = 0; i < sel->n && s.n_series > 0; i++) {
         struct ask a = {.v = v, .o = o, .m = &sel->matcher[i], .arena = arena};
         enum attr attr = attr_of(a.m->name);
@@ -267,11 +299,11 @@ static int choose(struct store_view *v, const struct store_selector *sel, const 
             return r;
         if (s.n_series == 0) {
             s.none_by = (int32_t)i;
-            memset(s.series, 0, (v->snap.series / 64 + 1) * sizeof *s.series);
+            memset(s.series, 0, (n / 64 + 1) * sizeof *s.series);
         }
     }
-    for (uint32_t i = 1; i < v->snap.series; i++)
-        s.n_overflow += bit_get(s.series, i) && names_series(v->names, i)->overflow;
+    for (uint32_t i = bit_next(s.series, 0, n); i < n; i = bit_next(s.series, i + 1, n))
+        s.n_overflow += names_series(v->names, i)->overflow;
     *ret = s;
     return 0;
 }
@@ -343,6 +375,7 @@ static void remember(struct store_view *v, const struct store_selector *sel,
 int select_series(struct store_view *v, const struct store_selector *sel, const struct opened *o,
                   struct arena *arena, struct selection *ret, struct err *err)
 {
+    const struct store_matcher *of;
     const struct selected *x;
     bool again = by_labels(sel);
 
@@ -356,7 +389,10 @@ int select_series(struct store_view *v, const struct store_selector *sel, const 
             return 0;
         }
     }
-    TRY(choose(v, sel, o, arena, ret, err));
+    of = asked_service(sel);
+    TRY(choose(v, sel, o, arena, of, ret, err));
+    if (of && ret->n_series == 0) /* which condition takes the last one of all series? */
+        TRY(choose(v, sel, o, arena, NULL, ret, err));
     if (again) {
         mutex_lock(&v->mu);
         remember(v, sel, ret);
@@ -371,12 +407,12 @@ static bool covers_selected(const struct store_view *v, const struct local_scope
                             const struct selection *sel)
 {
     const struct names_labels *l = names_labels(v->names, sc->labels);
+    const uint32_t n = v->snap.series;
 
-    for (uint32_t i = 1; i < v->snap.series; i++) {
+    for (uint32_t i = bit_next(sel->series, 0, n); i < n; i = bit_next(sel->series, i + 1, n)) {
         const struct names_series *s = names_series(v->names, i);
 
-        if (bit_get(sel->series, i) && s->type == sc->type &&
-            names_labels_within(l, names_labels(v->names, s->labels)))
+        if (s->type == sc->type && names_labels_within(l, names_labels(v->names, s->labels)))
             return true;
     }
     return false;

@@ -335,11 +335,15 @@ static int thinning(struct query *q, const struct query_shown_ask *ask, const st
 {
     struct query_thinning *t;
 
-    if (!ask || q->n_by == 0 || ask->root || c->total > INT64_MAX)
+    if (!ask || ask->root || c->total > INT64_MAX)
         return 0;
     QUERY_NEW(q, &t, 1, e);
-    *t = (struct query_thinning){
-        .floor = query_floor(c->total, ask->width), .total = c->total, .lone = c->lone};
+    t->width = ask->width;
+    if (q->n_by) {
+        t->floor = query_floor(c->total, ask->width);
+        t->total = c->total;
+        t->lone = c->lone;
+    }
     *ret = t;
     return 0;
 }
@@ -400,11 +404,9 @@ static int any_template(struct query *q, bool *ret, struct query_err *e)
 
         if (r < 0)
             return query_store_failed(q, r, &err, e);
-        for (uint32_t k = 0; k < t.n_marked; k++) {
-            if (t.marked[k].mark & FUNC_TEMPLATE) {
-                *ret = true;
-                return 0;
-            }
+        if (query_trie_shortens(&t)) {
+            *ret = true;
+            return 0;
         }
     }
     *ret = false;
@@ -440,20 +442,6 @@ int query_gather_listed(struct query *q, struct query_err *e)
     return listed_or_columns(q->gather, e);
 }
 
-/* Is what was thinned the answer? What the floor was taken from must be what came. */
-static bool is_answer(const struct query *q, const struct query_shown_ask *ask)
-{
-    const struct query_gather *g = q->gather;
-    unit_i128 sum = 0;
-
-    for (uint32_t i = 0; i < g->n_acc; i++) {
-        if (g->acc[i]->sum)
-            return false;
-        sum += g->acc[i]->entry_sum;
-    }
-    return !atomic_load(&g->torn) && sum == g->thinning->total && query_tree_shown_fits(q, ask);
-}
-
 int query_gather_shown(struct query *q, const struct query_shown_ask *ask, struct query_err *e)
 {
     bool may = q->head.agg == QUERY_SUM && !q->filters.n && !ask->match.n;
@@ -461,7 +449,7 @@ int query_gather_shown(struct query *q, const struct query_shown_ask *ask, struc
     if (!may)
         return query_gather_listed(q, e);
     TRY(gather_stacks(q, true, ask, e));
-    if (!q->gather->thinning)
+    if (!query_thin_any(q->gather))
         return listed_or_columns(q->gather, e);
-    return is_answer(q, ask) ? 0 : query_gather_listed(q, e);
+    return query_thin_answers(q, ask) ? 0 : query_gather_listed(q, e);
 }

@@ -355,11 +355,13 @@ struct query_acc {
     bool below_zero; /* one of them is */
 };
 
-/* Tries that are alone under their group are thinned as they are scanned. */
+/* Tries that are alone under their group are thinned as they are scanned. Without by= that is the
+ * one trie there is, once its share says so. */
 struct query_thinning {
-    int64_t floor;
+    uint32_t width;
+    int64_t floor;       /* with by= */
     unit_i128 total;     /* of which the floor is a share */
-    const uint8_t *lone; /* per group: it has one trie; the last: the rest has */
+    const uint8_t *lone; /* per group: it has one trie; the last: the rest has. NULL: without by= */
 };
 
 struct query_gather_worker;
@@ -419,9 +421,17 @@ struct query_scratch {
     uint32_t *at, *pick;
 };
 void query_scratch_deinit(struct query_scratch *w);
-/* thin.c. floor: above 0. 1: *ret is of malloc; 0: not of these sums; -ENOMEM */
+/* thin.c. Has some name of the trie a shorter one? */
+bool query_trie_shortens(const struct store_trie *t);
+/* What a node of the share must weigh to be shown; false: the share cannot be thinned. */
+[[nodiscard]] bool query_thin_floor(const struct query_gather *g, const struct store_trie *t,
+                                    const struct store_share *s, int64_t *ret);
+/* floor: above 0. 1: *ret is of malloc; 0: not of these sums; -ENOMEM */
 [[nodiscard]] int query_thin(struct query_scratch *w, const struct store_trie *t,
                              const struct store_share *s, int64_t floor, struct query_thin **ret);
+/* Was something thinned? Then is that the answer: is what came what the floor was taken from? */
+bool query_thin_any(const struct query_gather *g);
+bool query_thin_answers(const struct query *q, const struct query_shown_ask *ask);
 
 /* The scan's store_query, for tests of levels. */
 enum store_level query_level(const struct query *q);

@@ -252,20 +252,20 @@ int query_gather_columns(struct query_gather *g, struct query_err *e)
 static int share_thin(struct query_gather *g, struct query_gather_worker *w, struct query_acc *a,
                       const struct store_share *s)
 {
-    const struct query_thinning *t = g->thinning;
     struct query_thin *thin = NULL;
     struct store_trie trie = {};
+    int64_t floor = 0;
     int r;
 
     if (a->thin) { /* the sum of both may reach the floor where neither does */
         atomic_store_explicit(&g->torn, true, memory_order_relaxed);
         return 1;
     }
-    if (!t->lone[a->group < g->q->groups ? a->group : g->q->groups] || a->sum || a->n_entry)
+    if (a->sum || a->n_entry)
         return 0;
     r = store_trie(g->q->view, s->trie, &trie, &w->err);
-    if (r == 0 && trie.n_fnode == a->n)
-        r = query_thin(&w->scratch, &trie, s, t->floor, &thin);
+    if (r == 0 && trie.n_fnode == a->n && query_thin_floor(g, &trie, s, &floor))
+        r = query_thin(&w->scratch, &trie, s, floor, &thin);
     if (r <= 0)
         return r;
     assert(thin);

@@ -124,8 +124,8 @@ static int place_layer(struct shown *s, const struct query_layer *l, uint32_t pi
     struct query_weigh *w = &s->lay.t->w[0];
 
     TRY(query_layers_room(&s->lay, picked, e));
-    if (!l->named) /* a function is called from two places, if not more */
-        TRY(query_tree_func_room(s->lay.q, s->lay.t, picked / 2, e));
+    if (!l->named) /* most of what is shown are functions of their own */
+        TRY(query_tree_func_room(s->lay.q, s->lay.t, picked, e));
     s->lay.cut[l->top] += (uint32_t)s->lay.sum[0].low & (QUERY_NODES_MAX - 1);
     set_place(&s->lay.sum[0], l->top);
     TRY(place_picked(s, l, picked, e));
@@ -167,7 +167,7 @@ static int place_thin(struct shown *s, const struct query_layer *l, struct query
 
     assert(l->n_acc == 1 && !s->lay.named);
     TRY(query_layers_room(&s->lay, t->n, e));
-    TRY(query_tree_func_room(s->lay.q, s->lay.t, t->n / 2, e));
+    TRY(query_tree_func_room(s->lay.q, s->lay.t, t->n, e));
     QUERY_NEW(s->lay.q, &place, t->n, e);
     place[0] = l->top;
     s->lay.cut[l->top] += t->pick[0].nodes;
@@ -182,7 +182,8 @@ static int place_thin(struct shown *s, const struct query_layer *l, struct query
             TRY(name_thin(s, l, x, left < QUERY_FUNCS_MAX ? left : QUERY_FUNCS_MAX, func, e));
         TRY(query_tree_add(s->lay.q, s->lay.t, place[x->parent], func[batch], &i, e));
         s->lay.t->fn_flag[func[batch]] |= QUERY_FN_FRAME;
-        s->lay.t->group[i] = s->lay.t->group[l->top];
+        if (s->lay.t->group)
+            s->lay.t->group[i] = s->lay.t->group[l->top];
         s->lay.total[i] = x->sum;
         s->lay.samples[i] = x->count;
         s->lay.cut[i] = x->nodes - 1;

@@ -214,6 +214,65 @@ static void keep(struct query_scratch *w, const struct extent *x, const struct s
     }
 }
 
+bool query_trie_shortens(const struct store_trie *t)
+{
+    for (uint32_t i = 0; i < t->n_marked; i++) {
+        if (t->marked[i].mark & FUNC_TEMPLATE)
+            return true;
+    }
+    return false;
+}
+
+/* The share is all there is: its own floor. */
+static bool floor_of_only(const struct query_gather *g, const struct store_trie *t,
+                          const struct store_share *s, int64_t *ret)
+{
+    unit_i128 total = 0;
+
+    if (!s->only || !s->sum.v || (g->q->short_names && query_trie_shortens(t)))
+        return false;
+    for (uint32_t i = 0; i < s->n; i++)
+        total += s->sum.v[i];
+    if (total <= 0 || total > INT64_MAX)
+        return false;
+    *ret = query_floor(total, g->thinning->width);
+    return true;
+}
+
+bool query_thin_floor(const struct query_gather *g, const struct store_trie *t,
+                      const struct store_share *s, int64_t *ret)
+{
+    const struct query_thinning *k = g->thinning;
+
+    if (!k->lone)
+        return floor_of_only(g, t, s, ret);
+    *ret = k->floor;
+    return k->lone[s->group < g->q->groups ? s->group : g->q->groups];
+}
+
+bool query_thin_any(const struct query_gather *g)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < g->n_acc; i++)
+        any |= g->acc[i]->thin != NULL;
+    return any;
+}
+
+bool query_thin_answers(const struct query *q, const struct query_shown_ask *ask)
+{
+    const struct query_gather *g = q->gather;
+    unit_i128 sum = 0;
+
+    for (uint32_t i = 0; i < g->n_acc; i++) {
+        if (g->acc[i]->sum)
+            return false;
+        sum += g->acc[i]->entry_sum;
+    }
+    return !atomic_load(&g->torn) && (!g->thinning->lone || sum == g->thinning->total) &&
+           query_tree_shown_fits(q, ask);
+}
+
 int query_thin(struct query_scratch *w, const struct store_trie *t, const struct store_share *s,
                int64_t floor, struct query_thin **ret)
 {

@@ -35,6 +35,7 @@ struct bench {
     struct bench_map *map;
 };
 
+void bench_forget_sums(void); /* of parts: before a store is opened */
 void bench_open(struct bench *b, const char *below, const char *data, uint32_t workers);
 /* The same, whose workload begins at that hour. */
 void bench_open_at(struct bench *b, const char *below, const char *data, uint32_t workers,

@@ -11,6 +11,7 @@
 #include "bench/bench_store.h"
 #include "server/api.h"
 #include "server/msg.h"
+#include "storage/keep/store_private.h"
 
 #define BUCKETS ((size_t)(DATA_SPAN_MS / DATA_BUCKET))
 
@@ -123,6 +124,13 @@ static void ask_api(struct bench *b, enum question q, uint32_t service, struct m
         p[n++] = (struct bench_param){"a_to", to_a};
     }
     bench_get(b, path, p, n, reply);
+}
+
+/* Each answer is made, not remembered. What a part has beside its rows, names and records, stays
+ * decoded as in a server. */
+void bench_forget_sums(void)
+{
+    store_tuning.cache_rows = UINT64_MAX;
 }
 
 /* ---- through the store ----------------------------------------------------------------------- */

@@ -95,7 +95,6 @@ static void start(struct bench *b)
                             .min_free = 64 * MIB,
                             .mem_head = UINT64_C(8) << 30,
                             .mem_dict = UINT64_C(2) << 30,
-                            .mem_cache = 1, /* each answer is made, not remembered */
                             .mem_query = UINT64_C(4) << 30,
                             .workers = b->workers,
                             .warm = b->warm,
@@ -104,6 +103,7 @@ static void start(struct bench *b)
     struct api_conf ac = {.mem_max = UINT64_C(4) << 30, .answer_max = 256 * MIB};
     struct err err = {};
 
+    bench_forget_sums();
     wire_limits_default(&ic.limits);
     b->ingest = ingest_new(&ic);
     sc.dir = b->dir;

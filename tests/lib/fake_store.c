@@ -662,7 +662,7 @@ static void add_row(struct store *s, const struct store_query *q, uint32_t side,
 }
 
 static bool hand_out(struct store *s, const struct store_query *q, const struct store_sink *sink,
-                     const struct cell *c, uint32_t n)
+                     const struct cell *c, uint32_t n, bool only)
 {
     uint32_t node[PIECE];
     uint64_t count[PIECE];
@@ -678,6 +678,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
                              .count = count,
                              .var = var,
                              .den_ms = 1,
+                             .only = only,
                              .sum = {.type = q->side[c->side].sel.type, .n = n}};
     bool fits = true;
 
@@ -706,6 +707,7 @@ static bool hand_out(struct store *s, const struct store_query *q, const struct 
 static int emit(struct store *s, const struct store_query *q, const struct store_sink *sink,
                 struct cell *c, uint32_t n, struct err *err)
 {
+    const bool only = q->n_side == 1 && q->n_by == 0 && q->bucket_ns == 0;
     uint32_t out = 0;
 
     if (n > 1)
@@ -729,7 +731,7 @@ static int emit(struct store *s, const struct store_query *q, const struct store
             if (cell_cmp(&a, &b) != 0 || c[i].unknown != c[i + k].unknown)
                 break;
         }
-        if (!hand_out(s, q, sink, &c[i], k))
+        if (!hand_out(s, q, sink, &c[i], k, only && k == out))
             return err_set(err, -ECANCELED, "the sink said stop");
     }
     return 0;

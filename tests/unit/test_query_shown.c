@@ -260,7 +260,7 @@ static struct str random_pattern(void)
 
 /* What kinds of questions went the short way: a test in which none does would be blind. */
 static struct {
-    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched, thinned, own;
+    uint32_t all, taken, grouped, epochs, shortened, zoomed, filtered, searched, thinned, lone, own;
 } seen;
 
 static void ask_twice(struct store *s, const struct shape *sh)
@@ -286,8 +286,10 @@ static void ask_twice(struct store *s, const struct shape *sh)
     seen.searched += taken && a.match.n;
     seen.own += taken && q->own;
     flame(q, &a, &one);
-    for (uint32_t i = 0; i < q->gather->n_acc; i++)
+    for (uint32_t i = 0; i < q->gather->n_acc; i++) {
         seen.thinned += q->gather->acc[i]->thin != NULL;
+        seen.lone += q->gather->acc[i]->thin && !asked.n_by;
+    }
     query_whole_trees = true;
     flame(q, &a, &two);
     query_whole_trees = false;
@@ -312,7 +314,8 @@ static void random_trees(void **state)
     }
     assert_true(seen.taken > seen.all / 2);
     assert_true(seen.grouped > 20 && seen.epochs > 20 && seen.shortened > 20 && seen.zoomed > 20);
-    assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50 && seen.own > 80);
+    assert_true(seen.filtered > 100 && seen.searched > 150 && seen.thinned > 50 && seen.lone > 20 &&
+                seen.own > 80);
 }
 
 /* ---- leaves first ------------------------------------------------------------------------------

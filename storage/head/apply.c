@@ -137,25 +137,49 @@ static void count(_Atomic uint64_t *c)
     atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
 }
 
+/* NULL: memory is short. */
+static const struct apply_thread *thread_of(struct apply *a, uint32_t target, uint32_t tid,
+                                            uint32_t name)
+{
+    struct apply_thread *t = &a->thread[(tid ^ name ^ target) % APPLY_THREADS];
+    uint32_t own_target, own_name, thread;
+
+    if (t->known && t->target == target && t->tid == tid && t->name == name)
+        return t;
+    own_target = apply_target(a, target);
+    own_name = apply_text(a, name);
+    if (own_target == NONE || own_name == NONE)
+        return NULL;
+    thread = local_thread_of(&a->h->local, own_target, tid, own_name);
+    if (thread == NONE)
+        return NULL;
+    *t = (struct apply_thread){.known = true,
+                               .target = target,
+                               .tid = tid,
+                               .name = name,
+                               .thread = thread,
+                               .overflow = thread == 0 && (own_target || tid || own_name)};
+    return t;
+}
+
 /* Ids of the row's own; false: memory is short. */
 static bool row_of(struct apply *a, uint32_t s, uint32_t k, ptype_id type, struct head_row *row)
 {
     const struct batch_stream *st = &a->b->stream[s];
     const struct batch_rows *r = &st->rows;
     struct head *h = a->h;
-    uint32_t labels = r->labels ? r->labels[k] : 0, tid = r->tid ? r->tid[k] : 0, target, name;
+    uint32_t labels = r->labels ? r->labels[k] : 0, tid = r->tid ? r->tid[k] : 0;
+    uint32_t target = r->target ? r->target[k] : st->target, name = r->thread ? r->thread[k] : 0;
     uint32_t cpu = r->cpu ? r->cpu[k] : 0;
+    const struct apply_thread *thread;
 
     row->series = series_of(a, s, type, labels);
-    target = apply_target(a, r->target ? r->target[k] : st->target);
-    name = apply_text(a, r->thread ? r->thread[k] : 0);
-    if (row->series == NONE || target == NONE || name == NONE)
+    thread = row->series == NONE ? NULL : thread_of(a, target, tid, name);
+    if (!thread)
         return false;
-    row->thread = local_thread_of(&h->local, target, tid, name);
-    if (row->thread == NONE)
-        return false;
+    row->thread = thread->thread;
     row->cpu = local_cpu_of(&h->local, cpu);
-    if ((row->thread == 0 && (target || tid || name)) || row->cpu != cpu)
+    if (thread->overflow || row->cpu != cpu)
         count(&h->stats->attr_overflow);
     return true;
 }
@@ -190,6 +214,22 @@ static uint32_t node_of(struct apply *a, struct dict_trie *trie, uint32_t g, boo
     return node;
 }
 
+/* Where rows of the series go; NULL: memory is short. */
+static struct head_group *group_of(struct apply *a, ptype_id type, uint32_t series)
+{
+    const struct names_series *x;
+    struct dict_trie *trie;
+
+    if (a->group && a->series == series)
+        return a->group;
+    x = names_series(a->h->names, series);
+    trie = epoch_trie(a->h->epoch, x->svc);
+    a->series = series;
+    a->overflow = x->overflow;
+    a->group = trie ? head_group_of(a->h, type, trie) : NULL;
+    return a->group;
+}
+
 static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint32_t cover)
 {
     const struct batch_stream *st = &a->b->stream[s];
@@ -203,24 +243,20 @@ static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint
                            .var = r->var ? r->var[k] : (double)NAN};
     uint32_t g = a->db.node[r->node ? r->node[k] : 0];
     bool folded = g & DICT_FOLDED;
-    const struct names_series *series;
     struct head_group *group;
-    struct dict_trie *trie;
 
     row.value = r->value ? r->value[k] : (int64_t)row.count * st->period;
     if (!row_of(a, s, k, type, &row))
         return false;
-    series = names_series(h->names, row.series);
-    trie = epoch_trie(h->epoch, series->svc);
-    group = trie ? head_group_of(h, type, trie) : NULL;
+    group = group_of(a, type, row.series);
     if (!group)
         return false;
-    row.node = node_of(a, trie, g & ~DICT_FOLDED, &folded);
+    row.node = node_of(a, group->of, g & ~DICT_FOLDED, &folded);
     if (row.node == NONE || !head_add_row(h, group, &row))
         return false;
     if (folded)
         count(&h->stats->stack_folded);
-    if (series->overflow)
+    if (a->overflow)
         count(&h->stats->series_overflow);
     if (a->no_service[r->labels ? r->labels[k] : 0])
         count(&h->stats->service_missing);
@@ -308,6 +344,7 @@ static bool add_stream(struct apply *a, uint32_t s)
 
     if (type == NONE || !add_cover(a, s, type, &cover))
         return false;
+    a->group = NULL;
     for (uint32_t k = 0; k < st->rows.n; k++) {
         if (!add_row(a, s, k, type, cover))
             return false;

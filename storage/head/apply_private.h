@@ -3,6 +3,16 @@
 
 #include "storage/head/head_private.h"
 
+/* The thread of a row, by indices of the batch: most rows are of the few threads before them. */
+#define APPLY_THREADS 16u
+
+struct apply_thread {
+    bool known;
+    uint32_t target, tid, name;
+    uint32_t thread; /* of the head */
+    bool overflow;   /* there is no room for it: 0 */
+};
+
 /* One batch on its way into the head: apply.c, apply_beside.c. */
 struct apply {
     struct head *h;
@@ -16,6 +26,11 @@ struct apply {
     uint32_t *set_stamp;  /* stream + 1 that both are of */
     uint32_t *pair;       /* room for merging */
     bool *no_service;     /* of set: service was missing */
+    struct apply_thread thread[APPLY_THREADS];
+    /* the series of the row before, in the stream, and where its rows go */
+    struct head_group *group; /* NULL: there was none */
+    uint32_t series;
+    bool overflow;
 };
 
 /* UINT32_MAX: memory is short. apply_text: of the head. */

@@ -34,9 +34,10 @@ void head_ref(struct head *h)
     atomic_fetch_add(&h->refs, 1);
 }
 
+/* put() writes eight bytes at once. */
 static size_t column_bytes(uint32_t room, uint32_t width)
 {
-    return sizeof(struct head_column) + (size_t)room * width;
+    return sizeof(struct head_column) + (size_t)room * width + sizeof(uint64_t);
 }
 
 static void free_chunk(struct head *h, struct head_chunk *c)
@@ -136,10 +137,11 @@ static uint32_t width_of(uint64_t x)
     return x ? (71 - (uint32_t)__builtin_clzll(x)) / 8 : 1;
 }
 
+/* Rows come in order: what is written behind this one's bytes is of rows that are still to come. */
 static void put(struct head_column *v, uint32_t i, uint64_t x)
 {
     x = htole64(x);
-    memcpy(v->v + (size_t)i * v->width, &x, v->width);
+    memcpy(v->v + (size_t)i * v->width, &x, sizeof x);
 }
 
 static uint64_t held(const struct head_rows *r, enum head_what what, uint32_t i)

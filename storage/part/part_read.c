@@ -149,6 +149,9 @@ static int open_handle(struct part *p, struct part_handle *h, struct err *err)
                      err));
     if (memcmp(h->db.uuid, p->info.uuid, sizeof h->db.uuid) != 0)
         return db_damaged(&h->db, err, "is another file than the catalog says");
+    /* all reads are one transaction: nobody writes the file, and half of a short read was beginning
+     * and ending one of its own */
+    TRY(db_exec(&h->db, "BEGIN", err));
     TRY(db_prepare(&h->db, "SELECT id, data, sum FROM summary WHERE id = ?1", &h->summary, err));
     TRY(db_prepare(&h->db, "SELECT id, data, sum FROM cols WHERE id = ?1", &h->cols, err));
     return db_prepare(&h->db,

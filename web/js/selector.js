@@ -109,6 +109,10 @@ export function writeSelector(s) {
   return s.type + (s.matchers.length ? `{${s.matchers.map(writeMatcher).join(', ')}}` : '');
 }
 
+const WHOLE_SOURCE = ['host', 'capture', 'source'];
+/** Does it take a part of a source, so that what the source lost need not be its own? @param {string} text */
+export const takesPart = (text) => trySelector(text)?.matchers.some((m) => !WHOLE_SOURCE.includes(m.name)) ?? false;
+
 /** The parts, or null where the text is none: for panels that must draw whatever the URL says. @param {string} text */
 export function trySelector(text) {
   try {

@@ -9,7 +9,7 @@ import { createGraph } from '../graph.js';
 import { icon } from '../icons.js';
 import { DIFF, shorten } from '../paint.js';
 import { show } from '../safe.js';
-import { SelectorError, parseSelector, trySelector, writeSelector } from '../selector.js';
+import { SelectorError, parseSelector, takesPart, trySelector, writeSelector } from '../selector.js';
 import { shares } from '../shares.js';
 import { rangeText } from '../time.js';
 import { findHash, hashOf } from '../tree.js';
@@ -134,7 +134,7 @@ export function createCompare(el, on) {
       <span class="band band-${s}">${s.toUpperCase()}</span><span>${rangeText(...range, Date.now(), on.utc())}</span
       ><span title=${v.total === null ? nothing : exact(v.total, x.type)}><b>${v.total === null ? 'no data' : total(Number(v.total), x.type)}</b>${v.samples === null ? nothing : html` n=${count(v.samples)}`}</span
       ><span>${x.norm === 'none' || v.total === null ? nothing : html`<b>${side(x, s, Number(v.total))}</b>`}</span
-      >${x.norm === 'step' ? html`<span>${v.steps === null ? 'steps unknown' : `${count(v.steps)} whole steps`}</span>` : nothing}<span>covered ${pc(q.covered)}</span><span>lost <b>${pc(q.lost)}</b></span>
+      >${x.norm === 'step' ? html`<span>${v.steps === null ? 'steps unknown' : `${count(v.steps)} whole steps`}</span>` : nothing}<span>covered ${pc(q.covered)}</span><span>${q.lost && takesPart((s === 'a' && on.view().aq) || on.view().q) ? 'lost up to' : 'lost'} <b>${pc(q.lost)}</b></span>
     </div>`;
   }
   /** A's selector. @param {string} q */
@@ -187,7 +187,7 @@ export function createCompare(el, on) {
               <div class="side"><b>Δ ${x.comparable && x.delta.value !== null ? signed(x, x.delta.value) : 'no data'}</b>${
                 x.comparable && x.delta.se !== null ? html`<span>±${value(x, 2 * x.delta.se)}</span>` : whyUnsure(x) ? html`<span>± unknown: ${whyUnsure(x)}</span>` : nothing
               }<span>${NORMS.find(([k]) => k === x.norm)?.[1] ?? `per ${x.norm}`}</span>${x.comparable ? nothing : html`<span class="fact warn">${icon('warn')}<b>cannot be compared: ${show(x.whyNot.replace(/^[ab]_/, (s) => s.toUpperCase()).replaceAll('_', ' '))}</b></span>${x.whyNot.startsWith('a_') && !v.aq ? html`<button class="button small" type="button" title="A: the first half of what B has data of; B: the second" @click=${() => { if (!on.halves()) on.announce('There is too little to compare'); }}>Compare its two halves</button>` : nothing}`}${x.warnings.map(
-                (w) => html`<span class="fact warn">${icon('warn')}<b>${show(w)}</b></span>`,
+                (w) => html`<span class="fact warn" title=${show(w)}>${icon('warn')}<b>${show(w.replace(/^\w+: /, ''))}</b></span>`,
               )}</div>
               <div class="legend diff-legend">${[['more2', 'more in B'], ['less2', 'less in B'], ['same', 'n.s. or under 2 %'], ...(whyUnsure(x) ? [['unsure', '± unknown']] : []), ['new', 'new'], ['gone', 'removed']].map(
                 ([c, t]) => html`<span class="legend-item"><i class="swatch d-${c}" aria-hidden="true"></i>${t}</span>`,

@@ -35,7 +35,7 @@ import { show } from '../safe.js';
 import { parsePattern } from '../search.js';
 import { createSearchBox } from '../searchbox.js';
 import { createSelectorBar } from '../selectorbar.js';
-import { trySelector, writeSelector } from '../selector.js';
+import { takesPart, trySelector, writeSelector } from '../selector.js';
 import * as states from '../states.js';
 import { createTable } from '../table.js';
 import { rangeText, toSpec } from '../time.js';
@@ -45,7 +45,6 @@ import { findHash, hashOf } from '../tree.js';
 const LATE_MS = 150;
 const MAX_NODES = 20_000;
 const MAX_WIDTH = 7680;
-const WHOLE_SOURCE = ['host', 'capture', 'source'];
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -454,7 +453,7 @@ export function start() {
         range: rangeText(store.get().from, store.get().to, Date.now(), prefs.get().utc),
         hidden: trim.nodes ? `${percent(trim.total, flame.view.total ?? 0)} in ${count(trim.nodes)} ${trim.nodes === 1 ? 'frame' : 'frames'}` : '',
         newest: newest(),
-        narrow: trySelector(store.get().q)?.matchers.some((m) => !WHOLE_SOURCE.includes(m.name)) ?? false,
+        narrow: takesPart(store.get().q),
         more,
         open: (which) => store.set({ more: more === which ? '' : which }, true),
       }),

@@ -282,10 +282,12 @@ static int by_value(const void *va, const void *vb, void *ctx)
     const struct query_tree *t = w->t;
     const unit_i128 *v = w->ask->sort_value ? w->ask->sort_value : w->ask->size;
     uint32_t a = *(const uint32_t *)va, b = *(const uint32_t *)vb;
-    uint64_t ka = t->fn[t->func[a]].key, kb = t->fn[t->func[b]].key;
+    uint64_t ka, kb;
 
     if (v[a] != v[b])
         return v[a] > v[b] ? -1 : 1;
+    ka = t->fn[t->func[a]].key;
+    kb = t->fn[t->func[b]].key;
     return (ka > kb) - (ka < kb);
 }
 

@@ -10,6 +10,7 @@
  *   burst N  N marks at once
  *   hot      uses CPU time inside a step and outside of it
  *   cost     prints nanoseconds of a call
+ *   exec N   N programs in one process: none ends what the one before it began
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -216,14 +217,42 @@ static void cost(void)
     printf("cost listener=%d mark_ns=%.1f\n", strata_step_semaphore, best[0]);
 }
 
-static void burst(const char *times)
+static uint64_t number_of(const char *text)
 {
     uint64_t n = 0;
 
-    for (; *times >= '0' && *times <= '9'; times++)
-        n = n * 10 + (uint64_t)(*times - '0');
+    for (; *text >= '0' && *text <= '9'; text++)
+        n = n * 10 + (uint64_t)(*text - '0');
+    return n;
+}
+
+static void burst(const char *times)
+{
+    uint64_t n = number_of(times);
+
     for (uint64_t i = 0; i < n; i++)
         strata_step_mark("burst", i);
+}
+
+/* One of them; execed are all but the first, which say nothing and wait for nothing. */
+static void exec_next(char *self, const char *left)
+{
+    static char mode[] = "execed";
+    uint64_t n = number_of(left);
+    char rest[24];
+    char *argv[] = {self, mode, rest, NULL};
+    struct at b, e;
+
+    strata_step_end("across", n + 1);
+    b = begin("within", n, NULL);
+    e = end("within", n);
+    say("within", n, b, e);
+    strata_step_begin("across", n, NULL);
+    if (n == 0)
+        return;
+    (void)snprintf(rest, sizeof rest, "%llu", (unsigned long long)n - 1);
+    (void)fflush(stdout);
+    (void)execv("/proc/self/exe", argv);
 }
 
 int steps_main(int argc, char **argv)
@@ -231,10 +260,12 @@ int steps_main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "all";
     char line[64];
 
-    puts("ready");
-    fflush(stdout);
-    if (!fgets(line, sizeof line, stdin))
-        return 1;
+    if (strcmp(mode, "execed") != 0) {
+        puts("ready");
+        fflush(stdout);
+        if (!fgets(line, sizeof line, stdin))
+            return 1;
+    }
     if (strcmp(mode, "all") == 0)
         all();
     else if (strcmp(mode, "run") == 0)
@@ -247,6 +278,8 @@ int steps_main(int argc, char **argv)
         cost();
     else if (strcmp(mode, "burst") == 0)
         burst(argc > 2 ? argv[2] : "");
+    else if (strncmp(mode, "exec", 4) == 0)
+        exec_next(argv[0], argc > 2 ? argv[2] : "");
     printf("counts %llu %llu %llu %llu\n", (unsigned long long)strata_step_stats().probe,
            (unsigned long long)strata_step_stats().sent,
            (unsigned long long)strata_step_stats().dropped,

@@ -91,6 +91,7 @@ static __always_inline void fill(struct sa_step_call *c, struct pt_regs *ctx, u6
 	c->t_ns = t;
 	c->number = ctx->si;
 	c->cgroup_id = bpf_get_current_cgroup_id();
+	c->exec_id = bpf_get_current_task_btf()->self_exec_id;
 	c->tgid = id >> 32;
 	c->tid = id;
 	c->what = (u32)ctx->di > 2 ? 255 : (u8)ctx->di;

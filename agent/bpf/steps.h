@@ -16,6 +16,7 @@ enum sa_step_bad {
 struct sa_step_call {
 	u64 t_ns; /* CLOCK_MONOTONIC */
 	u64 number, cgroup_id;
+	u64 exec_id; /* of the program that called, among those that the process ran */
 	u32 tgid, tid;
 	u8 what;		/* 0 mark, 1 begin, 2 end */
 	u8 bad;			/* enum sa_step_bad */

@@ -31,6 +31,7 @@ struct task_struct {
 	unsigned int __state, flags;
 	int pid, tgid;
 	char comm[16];
+	u64 self_exec_id; /* how many programs it ran */
 	struct mm_struct *mm;
 	struct thread_struct thread;
 };

@@ -347,7 +347,7 @@ static void on_call(void *ctx, const struct sa_step_call *c)
     }
     call.target = p->serial;
     call.service = hash_str(p->service);
-    call.execs = p->execs;
+    call.program = c->exec_id; /* p says it a millisecond late, and a program may call at once */
     s->who = p;
     remember(s, p->serial, call.t, (real_ns){call.real});
     (void)map_put(&s->callers, p->serial, p->tgid);

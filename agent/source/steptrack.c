@@ -35,7 +35,7 @@ struct name {
 };
 
 struct target {
-    uint64_t id, execs;
+    uint64_t id, program;
     uint32_t n_open, n_seq, room_seq, n_name;
     struct open open[STEPTRACK_OPEN];
     struct seq *seq;
@@ -127,14 +127,15 @@ static struct target *target_of(struct steptrack *t, const struct steptrack_call
     if (*at == 0) {
         g = xcalloc(1, sizeof *g);
         g->id = c->target;
-        g->execs = c->execs;
+        g->program = c->program;
         *at = (uint64_t)(uintptr_t)g;
         t->stats.targets++;
     }
     g = target_at(*at);
-    if (g->execs != c->execs) { /* another program: it neither ends nor goes on with those steps */
+    if (g->program !=
+        c->program) { /* another program: it neither ends nor goes on with those steps */
         close_all(t, g);
-        g->execs = c->execs;
+        g->program = c->program;
         g->n_seq = g->n_name = 0;
     }
     return g;

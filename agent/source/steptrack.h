@@ -43,7 +43,7 @@ const char *steptrack_drop_name(enum steptrack_drop d); /* "unclosed", ... */
 struct steptrack_call {
     uint64_t target;  /* one process life */
     uint64_t service; /* hash of its service's name */
-    uint64_t execs;   /* programs that it ran so far */
+    uint64_t program; /* a number that changes when the process runs another one */
     uint32_t tid;
     int64_t t;     /* ns, a clock that is never set */
     int64_t real;  /* the same instant on the wall clock */

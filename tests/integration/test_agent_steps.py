@@ -274,6 +274,18 @@ class Steps(unittest.TestCase):
         points = self.server.get("metrics", name="agent_steps_dropped")
         self.assertEqual({m["labels"]["why"] for m in points["metrics"]}, set(got))
 
+    def test_exec(self):
+        """Programs of one process, a hundred in a row: steps are of the program that began them,
+        however soon after exec it does."""
+        p = self.program(STEPS, "exec", "99", service="steps-exec")
+        p.go()
+        p.read()
+        rows = self.answered("steps-exec", 100)
+        self.compare("exec", p.truth, rows)
+        p.end()
+        self.wait(lambda: self.figure("steps_dropped_open_at_exit") == 100)
+        self.assertEqual(self.figure("steps_dropped_unopened"), 100)
+
     def test_rate(self):
         """5,000 calls at once: a thousand in each second; the others are counted, none is lost."""
         p = self.program(STEPS, "burst", "5000", service="steps-burst")

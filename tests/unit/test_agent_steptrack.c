@@ -222,7 +222,7 @@ static void exec_and_exit(void **state)
     (void)state;
     call(STEPTRACK_BEGIN, "s", NEXT, 1);
     call(STEPTRACK_MARK, "m", NEXT, 1);
-    base.execs = 1;
+    base.program = 1;
     call(STEPTRACK_END, "s", 0, 5);
     assert_int_equal(n_done, 0);
     assert_int_equal(dropped(STEPTRACK_OPEN_AT_EXIT), 1);
@@ -230,7 +230,7 @@ static void exec_and_exit(void **state)
     call(STEPTRACK_BEGIN, "s", NEXT, 6); /* it counts anew */
     call(STEPTRACK_END, "s", NEXT, 7);
     step_is(0, "s", 0, 6, 7);
-    base.execs = 0;
+    base.program = 0;
     steptrack_gone(t, 12345); /* never called */
 }
 

@@ -84,27 +84,27 @@ static uint64_t all_cpu_ns(void)
     return (uint64_t)process_cpu_ns(0) + apart_cpu_ns();
 }
 
-/* Anonymous memory: what maps of BPF show of themselves here is counted with them. */
+/* Anonymous memory: what maps of BPF show of themselves here is counted with them. From statm,
+ * which costs the kernel a tenth of what the text of status does. */
 static uint64_t anonymous_bytes(const char *dir)
 {
-    struct str key = STR("RssAnon:"), text;
-    uint64_t kib = 0;
-    const char *at;
+    uint64_t pages[3] = {}; /* of addresses, resident, of those in files or shared */
+    struct str text;
     struct buf b;
 
-    buf_init(&b, 65536);
-    if (procfile_read(dir, "status", &b, NULL) < 0)
+    buf_init(&b, 4096);
+    if (procfile_read(dir, "statm", &b, NULL) < 0)
         buf_reset(&b);
-    at = b.n ? memmem(b.p, b.n, key.p, key.n) : NULL;
-    if (at) {
-        text = str_from(buf_view(&b), (size_t)(at - b.p) + key.n);
-        while (text.n && (text.p[0] == ' ' || text.p[0] == '\t'))
-            text = str_from(text, 1);
-        if (!str_u64(str_to(text, str_find(text, ' ')), &kib))
-            kib = 0;
+    text = buf_view(&b);
+    for (unsigned i = 0; i < 3; i++) {
+        size_t end = str_find(text, ' ');
+
+        if (!str_u64(str_to(text, end), &pages[i]))
+            pages[1] = 0;
+        text = str_from(text, end == SIZE_MAX ? text.n : end + 1);
     }
     buf_deinit(&b);
-    return kib << 10;
+    return pages[1] > pages[2] ? (pages[1] - pages[2]) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
 /* Of this process and the others. */

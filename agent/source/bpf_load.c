@@ -37,6 +37,7 @@ struct bpf_load {
     uint32_t pass_stack; /* 0: samples do not go to the events' rings */
     uint32_t n_cpu, width, fake_cpus;
     bool has_loop;
+    uint64_t map_bytes;
     struct cpu_event {
         int fd; /* owned by link; -1: none */
         struct bpf_link *link;
@@ -204,7 +205,7 @@ uint64_t bpf_load_fd_bytes(int map)
     return str_u64((struct str){at, strcspn(at, "\n")}, &v) ? v : 0;
 }
 
-uint64_t bpf_load_map_bytes(const struct bpf_load *b)
+static uint64_t map_bytes(const struct bpf_load *b)
 {
     uint64_t sum = 0;
     const struct bpf_map *m;
@@ -213,11 +214,17 @@ uint64_t bpf_load_map_bytes(const struct bpf_load *b)
     {
         uint64_t v = bpf_load_fd_bytes(bpf_map__fd(m));
 
-        if (b->fake_cpus && bpf_map__type(m) == BPF_MAP_TYPE_PERCPU_ARRAY)
+        if (b->fake_cpus &&
+            (bpf_map__type(m) == BPF_MAP_TYPE_PERCPU_ARRAY || m == b->sk->maps.known))
             v = v / b->n_cpu * b->fake_cpus;
         sum += v;
     }
     return sum;
+}
+
+uint64_t bpf_load_map_bytes(const struct bpf_load *b)
+{
+    return b->map_bytes;
 }
 
 int bpf_load_map_fd(const struct bpf_load *b, const char *name)
@@ -496,11 +503,14 @@ static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, stru
     b->sk->rodata->sa_watch = o->watch;
     r = bpf_map__set_max_entries(b->sk->maps.samples, ring);
     if (r == 0)
+        r = bpf_map__set_max_entries(b->sk->maps.known, b->n_cpu);
+    if (r == 0)
         r = bpf_program__set_autoload(b->sk->progs.on_fork, o->watch == BPF_LOAD_CHILDREN);
     if (r == 0)
         r = cpu_bpf__load(b->sk);
     if (r < 0)
         return load_failed(r, err);
+    b->map_bytes = map_bytes(b);
     if (o->watch == BPF_LOAD_CHILDREN) {
         b->sk->links.on_fork = bpf_program__attach(b->sk->progs.on_fork);
         if (!b->sk->links.on_fork)

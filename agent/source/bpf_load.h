@@ -94,8 +94,8 @@ void bpf_load_rodata(const struct bpf_load *b, uint32_t *ret_watch, uint32_t *re
 /* Bytes of one map, as the kernel counts them; 0: not told. */
 uint64_t bpf_load_fd_bytes(int fd);
 
-/* Bytes that the maps hold, as the kernel counts them (fdinfo memlock), chunks apart; those by CPU
- * scaled to fake_cpus. */
+/* Bytes that the maps held when they were made, as the kernel counts them (fdinfo memlock), chunks
+ * apart; those by CPU scaled to fake_cpus. Only what a capture watches may add to them. */
 uint64_t bpf_load_map_bytes(const struct bpf_load *b);
 
 /* ---- what this machine can do --------------------------------------------------------------- */

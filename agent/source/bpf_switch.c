@@ -25,6 +25,7 @@ struct bpf_switch {
     struct bpf_link *link[4], *iter;
     struct sa_swacct *acct; /* by CPU */
     uint32_t n_cpu;
+    uint64_t map_bytes;
     const struct bpf_switch_sink *sink; /* during a drain */
 };
 
@@ -93,6 +94,17 @@ static uint32_t ring_size(const struct bpf_switch_opts *o, uint32_t cpus)
     return size;
 }
 
+static uint64_t map_bytes(const struct bpf_switch *b)
+{
+    const struct bpf_map *own[] = {b->sk->maps.samples, b->sk->maps.scratch, b->sk->maps.swacct,
+                                   b->sk->maps.buckets, b->sk->maps.known};
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sum += bpf_load_fd_bytes(bpf_map__fd(own[i]));
+    return sum;
+}
+
 static int load(struct bpf_switch *b, const struct bpf_switch_opts *o)
 {
     int args = switch_args(), r;
@@ -109,12 +121,15 @@ static int load(struct bpf_switch *b, const struct bpf_switch_opts *o)
     if (r == 0)
         r = bpf_map__set_max_entries(b->sk->maps.samples, ring_size(o, b->n_cpu));
     if (r == 0)
+        r = bpf_map__set_max_entries(b->sk->maps.known, b->n_cpu);
+    if (r == 0)
         r = bpf_program__set_autoload(b->sk->progs.on_switch3, args == 3);
     if (r == 0)
         r = bpf_program__set_autoload(b->sk->progs.on_switch4, args != 3);
     if (r == 0)
         r = switch_bpf__load(b->sk);
     if (r == 0) {
+        b->map_bytes = map_bytes(b);
         b->ring = ring_buffer__new(bpf_map__fd(b->sk->maps.samples), on_record, b, NULL);
         r = b->ring ? 0 : -errno;
     }
@@ -240,11 +255,5 @@ int bpf_switch_acct(const struct bpf_switch *b, struct sa_swacct *ret)
 
 uint64_t bpf_switch_map_bytes(const struct bpf_switch *b)
 {
-    const struct bpf_map *own[] = {b->sk->maps.samples, b->sk->maps.scratch, b->sk->maps.swacct,
-                                   b->sk->maps.buckets, b->sk->maps.known};
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-        sum += bpf_load_fd_bytes(bpf_map__fd(own[i]));
-    return sum;
+    return b->map_bytes;
 }

@@ -90,7 +90,7 @@ void reader_wire_put_table(const struct ehtab *t, struct reader_answer *a, struc
 static bool rule_ok(const struct sa_rule *r)
 {
     return r->kind <= SA_K_PLT9 && r->fpk <= MAX_FP_KIND && r->reg <= MAX_REG && r->pad == 0 &&
-           r->zero == 0;
+           r->gen == 0;
 }
 
 bool reader_wire_get_table(const struct reader_answer *a, struct str payload, struct ehtab *ret)

@@ -75,7 +75,7 @@ enum sa_rule_kind {
 struct sa_rule { /* 16 bytes, interned; rule 0 is INVALID */
 	u8 kind, fpk, reg, pad;
 	s32 off, fpoff;
-	u32 zero;
+	u32 gen; /* 0; of a remembered frame the process's (step.bpf.h) */
 };
 
 /*

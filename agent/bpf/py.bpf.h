@@ -6,21 +6,59 @@
  */
 #pragma once
 
-/* The thread's PyThreadState. 0, or enum sa_pyerr. */
-static __always_inline int py_thread(struct sa_state *s, u64 *ret)
+/* A word of the frame that was loaded last; before the first one, of what was read into pywin. */
+static __always_inline u64 py_word(struct sa_state *s, u32 at)
+{
+	u32 off = s->pyoff + (at & ~7U);
+
+	return off <= SA_PY_WIN - 8 ? *(u64 *)(s->pywin + off) : 0;
+}
+
+/* What is known of the lock before the thread state is. */
+struct py_lock {
+	u64 word[2]; /* its holder, whether it is taken */
+	bool have;
+};
+
+/* The number of the pthread key. 0, or enum sa_pyerr. */
+static __always_inline int py_key(struct sa_state *s, u32 *key, struct py_lock *lock)
 {
 	struct sa_py *p = &s->pi.py;
-	u64 at = s->fsbase;
+	u64 off = p->key_addr - p->gil;
+
+	/* 3.10 and 3.11 have the lock before it */
+	if (off <= SA_PY_RUNTIME - 8 && !sa_read(s, s->pywin, SA_PY_RUNTIME, p->gil)) {
+		lock->word[0] = py_word(s, 0);
+		lock->word[1] = py_word(s, 8);
+		lock->have = true;
+		*key = (u32)(py_word(s, (u32)off) >> 8 * (off & 4));
+	} else if (sa_read(s, key, 4, p->key_addr)) {
+		return SA_PE_KEY;
+	}
+	return *key < SA_PY_KEYS ? 0 : SA_PE_BADKEY;
+}
+
+/* The thread's PyThreadState. 0, or enum sa_pyerr. */
+static __always_inline int py_thread(struct sa_state *s, u64 *ret, struct py_lock *lock)
+{
+	struct sa_py *p = &s->pi.py;
+	u64 at = s->fsbase, first = at + SA_PY_TCB_FIRST;
 	u32 key = 0;
+	int e;
 
 	*ret = 0;
 	if (p->key_addr) { /* a slot of the second level exists for every key */
-		if (sa_read(s, &key, 4, p->key_addr))
-			return SA_PE_KEY;
-		if (key >= SA_PY_KEYS)
-			return SA_PE_BADKEY;
-		if (sa_read(s, &at, 8, s->fsbase + SA_PY_TCB_KEYS + 8 * (u64)(key >> 5)))
+		e = py_key(s, &key, lock);
+		if (e)
+			return e;
+		if (!sa_read(s, s->pywin, SA_PY_TCB, first)) {
+			at = py_word(s, SA_PY_TCB_KEYS - SA_PY_TCB_FIRST + 8 * (key >> 5));
+			*ret = at == first ? py_word(s, 16 * (key & 31) + 8) : 0;
+			if (at == first)
+				return *ret ? 0 : SA_PE_NONE;
+		} else if (sa_read(s, &at, 8, at + SA_PY_TCB_KEYS + 8 * (u64)(key >> 5))) {
 			return SA_PE_SLOT;
+		}
 		if (!at)
 			return SA_PE_NONE;
 		at += 16 * (u64)(key & 31) + 8;
@@ -38,28 +76,24 @@ static __always_inline int py_thread(struct sa_state *s, u64 *ret)
 	return *ret ? 0 : SA_PE_NONE;
 }
 
-static __always_inline void py_gil(struct sa_state *s, u64 ts)
+static __always_inline void py_gil(struct sa_state *s, u64 ts, struct py_lock *lock)
 {
 	struct sa_py *p = &s->pi.py;
-	u64 at = 0, holder = 0;
-	u32 locked = 0;
+	u64 at = p->gil;
 	int bad = 0;
 
-	if (p->gil_locked) {
-		bad |= sa_read(s, &locked, 4, p->gil_locked);
-		bad |= sa_read(s, &holder, 8, p->gil_holder);
-	} else {
-		bad |= sa_read(s, &at, 8, ts + p->ts_interp);
-		bad |= sa_read(s, &at, 8, at + p->interp_gil);
-		bad |= sa_read(s, &holder, 8, at + 8);
-		bad |= sa_read(s, &locked, 4, at + 16);
+	if (!at) {
+		bad = sa_read(s, &at, 8, py_word(s, p->ts_interp) + p->interp_gil);
+		at += 8;
 	}
-	s->e.gil = bad		  ? SA_G_UNREADABLE
-		   : locked != 1  ? SA_G_FREE
-		   : holder == ts ? SA_G_MINE
-				  : SA_G_OTHER;
-	s->e.gil_holder = bad ? 0 : holder;
-	if (p->ts_asks && !sa_read(s, &locked, 4, ts + p->ts_asks) && locked)
+	if (!lock->have) /* the word that says whether it is taken follows its holder */
+		bad |= sa_read(s, lock->word, sizeof lock->word, at);
+	s->e.gil = bad			     ? SA_G_UNREADABLE
+		   : (u32)lock->word[1] != 1 ? SA_G_FREE
+		   : lock->word[0] == ts     ? SA_G_MINE
+					     : SA_G_OTHER;
+	s->e.gil_holder = bad ? 0 : lock->word[0];
+	if (p->ts_asks && (u32)py_word(s, p->ts_asks))
 		s->e.flags |= SA_F_GIL_ASKED;
 }
 
@@ -67,19 +101,21 @@ static __always_inline void py_gil(struct sa_state *s, u64 ts)
 static __always_inline int py_find(struct sa_state *s)
 {
 	struct sa_py *p = &s->pi.py;
-	u64 ts = 0, f = 0;
-	int e = py_thread(s, &ts);
+	struct py_lock lock = {};
+	u64 ts = 0, f;
+	int e = py_thread(s, &ts, &lock);
 
+	if (!e && sa_read(s, s->pywin, SA_PY_THREAD, ts))
+		e = SA_PE_FRAME0;
 	if (e) {
 		if (e != SA_PE_NONE) /* it has a lock, and whose it is cannot be asked */
 			s->e.gil = SA_G_UNREADABLE;
 		return e;
 	}
-	py_gil(s, ts);
-	if (sa_read(s, &f, 8, ts + p->ts_frame))
-		return SA_PE_FRAME0;
-	if (p->ts_base && sa_read(s, &s->pybase, 8, ts + p->ts_base))
-		return SA_PE_FRAME0;
+	py_gil(s, ts, &lock);
+	f = py_word(s, p->ts_frame);
+	if (p->ts_base)
+		s->pybase = py_word(s, p->ts_base);
 	if (f == s->pybase)
 		f = 0;
 	if (p->ts_cframe) {
@@ -99,6 +135,9 @@ static __always_inline int py_find(struct sa_state *s)
 static __always_inline void py_start(struct sa_state *s)
 {
 	s->pyframe = s->pybase = s->look = s->entry = s->cprev = s->turn = 0;
+	s->pylast = 0;
+	s->pywin_n = s->pyoff = 0;
+	s->walk++;
 	s->npy = 0;
 	s->pymark = s->nw;
 	s->mode = SA_MODE_NATIVE;
@@ -157,14 +196,30 @@ static __always_inline u32 py_check(struct sa_state *s)
 	return sum * 31 + py_field(s, p->c_lines, true);
 }
 
+/* The check word of the code object; 0: unreadable, or it happens to be. A recursion has the same
+ * one again, which cannot change while the thread stands in it. */
+static __always_inline u32 py_sum(struct sa_state *s, u64 code)
+{
+	struct sa_seen *seen = &s->seen[(code >> 4 ^ code >> 10) & (SA_SEEN - 1)];
+	u32 sum;
+
+	if (seen->code == code && seen->walk == s->walk)
+		return seen->sum;
+	if (!code || sa_read(s, s->pycode, SA_PY_CODE, code + SA_PY_CODE_AT)) {
+		s->e.pyerr = SA_PE_CODE;
+		return 0;
+	}
+	sum = py_check(s);
+	seen->code = code;
+	seen->walk = s->walk;
+	seen->sum = sum;
+	return sum;
+}
+
 static __always_inline void py_push(struct sa_state *s, u64 code, u64 instr)
 {
-	u32 sum = 0, lasti = (u32)instr;
+	u32 sum = py_sum(s, code), lasti = (u32)instr;
 
-	if (code && !sa_read(s, s->pycode, SA_PY_CODE, code + SA_PY_CODE_AT))
-		sum = py_check(s);
-	else
-		s->e.pyerr = SA_PE_CODE;
 	if (s->pi.py.co_adaptive)
 		lasti = (u32)((s64)(instr - code - s->pi.py.co_adaptive) >> 1);
 	push(s, SA_W_PY | (code & ~SA_W_TAG));
@@ -214,29 +269,45 @@ static __always_inline void py_end(struct sa_state *s, u8 why)
 	py_activated(s);
 }
 
-static __always_inline u64 py_word(struct sa_state *s, u32 at)
-{
-	at &= ~7U;
-	return at <= SA_PY_FRAME - 8 ? *(u64 *)(s->pybuf + at) : 0;
-}
-
-/* The frame at f into pybuf. */
+/*
+ * The frame at f into pywin. Frames of Python functions that call each other lie one after the
+ * other, the caller's below: once two were near, those before come with it, as far as they are in
+ * the same page.
+ */
 static __always_inline int py_load(struct sa_state *s, u64 f)
 {
+	u64 off = f - s->pywin_at;
+	u32 before = 0;
+
+	if (off <= SA_PY_WIN - SA_PY_FRAME && off + SA_PY_FRAME <= s->pywin_n) {
+		s->pyoff = (u32)off;
+		return 0;
+	}
+	if (s->pylast - f < SA_PY_WIN)
+		before = (u32)f & (SA_PAGE - 1);
+	if (before > SA_PY_WIN - SA_PY_FRAME)
+		before = SA_PY_WIN - SA_PY_FRAME;
+	s->pylast = f;
+	s->pyoff = before;
+	s->pywin_at = f - before;
+	s->pywin_n = before + SA_PY_FRAME;
+	if (!sa_read(s, s->pywin, before + SA_PY_FRAME, s->pywin_at))
+		return 0;
 	/* the last frame of a chunk may end a page */
-	return sa_read(s, s->pybuf, SA_PY_FRAME, f) && sa_read(s, s->pybuf, 80, f);
+	s->pyoff = s->pywin_n = 0;
+	return sa_read(s, s->pywin, SA_PY_LEAST, f);
 }
 
 static __always_inline bool py_is_entry(struct sa_state *s)
 {
 	struct sa_py *p = &s->pi.py;
-	u32 at = p->f_entry;
+	u32 at = s->pyoff + p->f_entry;
 
 	if (p->entry_each)
 		return true;
-	if (at >= SA_PY_FRAME)
+	if (at >= SA_PY_WIN)
 		return false;
-	return s->pybuf[at] == p->entry_val || (p->entry_ge && s->pybuf[at] >= p->entry_val);
+	return s->pywin[at] == p->entry_val || (p->entry_ge && s->pywin[at] >= p->entry_val);
 }
 
 /* What is no chain may lead round: f, the n-th frame of it, was there before. */

@@ -16,12 +16,19 @@ typedef int64_t s64;
 typedef int32_t s32;
 #endif
 
-#define SA_MAX_PY      128 /* Python frames of one stack */
-#define SA_PY_FRAME    112 /* bytes of a frame that hold every field below */
-#define SA_PY_CODE_AT  16  /* of a code object the bytes from here */
-#define SA_PY_CODE     128 /* so many */
-#define SA_PY_KEYS     1024
-#define SA_PY_TCB_KEYS 0x510 /* of glibc: thread pointer to its table of key blocks */
+#define SA_MAX_PY     128  /* Python frames of one stack */
+#define SA_PY_FRAME   112  /* bytes of a frame that hold every field below */
+#define SA_PY_LEAST   80   /* those that every version's frame has */
+#define SA_PY_WIN     1024 /* of frames by one read */
+#define SA_PY_THREAD  88   /* bytes of a thread state, likewise */
+#define SA_PY_CODE_AT 16   /* of a code object the bytes from here */
+#define SA_PY_CODE    128  /* so many */
+#define SA_PY_KEYS    1024
+#define SA_PY_RUNTIME 256 /* of 3.10 and 3.11: from the lock's holder to behind the key */
+/* of glibc: thread pointer to the slots of the first 32 keys, to its table of blocks of 32; both */
+#define SA_PY_TCB_FIRST 0x310
+#define SA_PY_TCB_KEYS	0x510
+#define SA_PY_TCB	0x300
 
 struct sa_py {
 	u16 ver;    /* 0x30a .. 0x30f; 0: no Python, or none that we read */
@@ -47,7 +54,7 @@ struct sa_py {
 	u64 key_addr; /* of the pthread key of thread states; 0: a thread-local variable (3.15) */
 	s64 tls_off;  /* from the thread pointer, or inside the module's block */
 	u64 tls_mod;  /* index in the dtv; 0: tls_off is from the thread pointer */
-	u64 gil_locked, gil_holder; /* addresses, 3.10 and 3.11; 0: by the interpreter */
+	u64 gil;      /* address of its holder, 3.10 and 3.11; 0: by the interpreter */
 	u64 eval_lo, eval_hi, cold_lo, cold_hi;
 };
 

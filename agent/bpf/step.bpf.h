@@ -10,6 +10,9 @@
 #define SA_MAX_STEPS   (SA_MAX_NATIVE + 4 * SA_MAX_PY) /* Python frames, looked for, and shims */
 #define SA_FP_MAX      (1 << 20)		       /* a larger frame is not believed */
 #define SA_TOP	       64	       /* return address and saved registers; a power of two */
+#define SA_WIN	       512	       /* of the stack by one read: its length hardly costs */
+#define SA_SEEN	       8	       /* code objects of one walk: a power of two */
+#define SA_PAGE	       4096	       /* of memory: what lies in one is readable as a whole */
 #define SA_SIG_REGS    17	       /* r8 .. r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip */
 #define SA_ADD8_RET    0xc308c48348ULL /* add $8,%rsp; ret */
 #define SA_SUB8_CALL   0xd1ff08ec8348ULL     /* sub $8,%rsp; call *%rcx */
@@ -26,6 +29,12 @@ enum sa_mode { /* what the next step takes */
 	SA_MODE_PYTHON, /* Python frames of the activation that is next */
 	SA_MODE_LEFT,	/* those that are left when the native part has ended */
 	SA_MODE_LOOK,	/* the next entry frame */
+};
+
+/* A code object whose check word is known, as long as the walk lasts. */
+struct sa_seen {
+	u64 code;
+	u32 walk, sum;
 };
 
 struct sa_state {
@@ -46,10 +55,16 @@ struct sa_state {
 	u64 turn;  /* a frame that was seen before */
 	u64 cprev; /* up to 3.12, of the newest activation: the _PyCFrame before its own; 0: checked
 		    */
-	u32 pymark, pad; /* words before the Python frames of this activation */
-	u64 entry, look; /* entry frame of the next activation; where it is looked for */
-	u8 top[SA_TOP] __attribute__((aligned(8))); /* of a native frame: what lies below its CFA */
-	u8 pybuf[SA_PY_FRAME] __attribute__((aligned(8)));
+	u32 pymark, pad;      /* words before the Python frames of this activation */
+	u64 entry, look;      /* entry frame of the next activation; where it is looked for */
+	u64 win_at, pywin_at; /* address of win, of pywin */
+	u32 win_n, pywin_n;   /* bytes in them; 0: nothing that another frame may use */
+	u64 pylast;	      /* address of the frame that was read last */
+	u32 pyoff;	      /* the frame that was loaded last, in pywin */
+	u32 walk;	      /* number of this one: sa_seen */
+	struct sa_seen seen[SA_SEEN];
+	u8 win[SA_WIN] __attribute__((aligned(8)));
+	u8 pywin[SA_PY_WIN] __attribute__((aligned(8)));
 	u8 pycode[SA_PY_CODE] __attribute__((aligned(8)));
 	struct sa_proc pi;
 	struct sa_ev e; /* its words are w */
@@ -58,17 +73,16 @@ struct sa_state {
 
 /*
  * A frame that was found before. Stacks of one program have most of their frames in common, and the
- * searches of a mapping and of a row are cold memory each time. What is here stays right: gen is of
- * one process and its mappings as they are, a file's rows are those of its code, and a rule's
- * number is never another rule's.
+ * searches of a mapping, of a row and of a rule are cold memory each time. What is here stays
+ * right: rule.gen is of one process and its mappings as they are, and a file's rows are those of
+ * its code.
  */
 struct sa_known {
-	u64 pc;
-	u32 gen, rule;
-	u64 word;
+	u64 pc, word;
+	struct sa_rule rule;
 };
 
-/* n bytes of the stack's memory; 0, or it cannot be read. */
+/* n bytes of the target's memory; 0, or it cannot be read. */
 static __always_inline int sa_read(struct sa_state *s, void *to, u32 n, u64 at);
 /* Entry idx of mapents, of pgidx, of rules, the rows of a chunk; NULL: there is none. */
 static __always_inline const struct sa_mapent *sa_ent(struct sa_state *s, u32 idx);
@@ -94,6 +108,33 @@ static __always_inline void push(struct sa_state *s, u64 w)
 static __always_inline void push_raw(struct sa_state *s, u64 pc)
 {
 	push(s, SA_W_RAW | (pc & SA_W_RAWBITS));
+}
+
+/*
+ * n bytes of the stack at `at`: where they are in win, SA_WIN if they cannot be read. What lies
+ * behind them in the same page comes with them: the callers' frames. Another page may not be there.
+ */
+static __always_inline u32 stack_at(struct sa_state *s, u64 at, u32 n)
+{
+	u64 off = at - s->win_at;
+	u32 len = SA_PAGE - ((u32)at & (SA_PAGE - 1));
+
+	if (off <= SA_WIN - n && off + n <= s->win_n)
+		return (u32)off;
+	if (len > SA_WIN)
+		len = SA_WIN;
+	if (len < n)
+		len = n;
+	s->win_n = 0;
+	if (sa_read(s, s->win, len, at)) {
+		/* memory that is a copy ends anywhere */
+		if (len == n || sa_read(s, s->win, n, at))
+			return SA_WIN;
+		len = n;
+	}
+	s->win_at = at;
+	s->win_n = len;
+	return 0;
 }
 
 #include "agent/bpf/py.bpf.h"
@@ -247,7 +288,7 @@ static __always_inline int sig_step(struct sa_state *s)
  * rest: user space writes it last. 0, or why not.
  */
 static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent *m, u32 npages,
-				     u64 va, const struct sa_rule **ret, u32 *ret_id)
+				     u64 va, const struct sa_rule **ret)
 {
 	u32 pg = (u32)(va >> 16) - *(const volatile u32 *)&m->first_page, row;
 
@@ -283,10 +324,7 @@ static __always_inline int find_rule(struct sa_state *s, const struct sa_mapent 
 	}
 	if (sa_row(c, lo, &row))
 		return SA_S_NOTABLE;
-	u32 id = row >> 16;
-
-	*ret_id = id;
-	*ret = sa_rule_at(s, id);
+	*ret = sa_rule_at(s, row >> 16);
 	return 0;
 }
 
@@ -333,17 +371,19 @@ static __always_inline int find_cfa(struct sa_state *s, const struct sa_rule *r,
 static __always_inline int load_caller(struct sa_state *s, const struct sa_rule *r, u64 cfa,
 				       u64 *ra)
 {
-	u32 near = (u32)(r->fpoff + SA_TOP); /* offset in top, if the frame's top holds it */
+	u32 near = (u32)(r->fpoff + SA_TOP); /* offset in the frame's top, if that holds it */
+	u32 top = r->kind == SA_K_RAREG ? SA_WIN : stack_at(s, cfa - SA_TOP, SA_TOP);
 
-	if (r->kind != SA_K_RAREG && r->fpk == SA_FP_CFA && near <= SA_TOP - 16 && !(near & 7) &&
-	    !sa_read(s, s->top, SA_TOP, cfa - SA_TOP)) { /* both by one read */
-		*ra = *(u64 *)(s->top + SA_TOP - 8);
-		s->bp = *(u64 *)(s->top + (near & (SA_TOP - 8)));
-		s->bp_bad = 0;
-		return 0;
-	}
-	if (r->kind != SA_K_RAREG && sa_read(s, ra, 8, cfa - 8))
+	if (top <= SA_WIN - SA_TOP) {
+		*ra = *(u64 *)(s->win + top + SA_TOP - 8);
+		if (r->fpk == SA_FP_CFA && near <= SA_TOP - 16 && !(near & 7)) {
+			s->bp = *(u64 *)(s->win + top + (near & (SA_TOP - 8)));
+			s->bp_bad = 0;
+			return 0;
+		}
+	} else if (r->kind != SA_K_RAREG && sa_read(s, ra, 8, cfa - 8)) {
 		return SA_S_READFAULT;
+	}
 	if (r->fpk == SA_FP_UNDEF) {
 		s->bp_bad = 1;
 	} else if (r->fpk != SA_FP_SAME) {
@@ -441,7 +481,6 @@ static __always_inline int native_step(struct sa_state *s)
 	const struct sa_rule *r;
 	struct sa_known *k;
 	bool evaldone = s->evaldone;
-	u32 id = 0;
 
 	if (s->nw >= SA_MAX_WORDS - 8 || s->depth >= SA_MAX_NATIVE)
 		return stop(s, SA_S_TRUNC);
@@ -450,13 +489,13 @@ static __always_inline int native_step(struct sa_state *s)
 	u64 pc = s->pc - s->ra;
 
 	k = sa_known_at(s, pc);
-	if (k && k->pc == pc && k->gen == s->pi.gen) {
+	if (k && k->pc == pc && k->rule.gen == s->pi.gen) {
 		if (py_enter(s, pc))
 			return 0;
 		s->evaldone = 0;
 		push(s, k->word);
 		s->depth++;
-		return by_rule(s, sa_rule_at(s, k->rule), evaldone);
+		return by_rule(s, &k->rule, evaldone);
 	}
 	const struct sa_mapent *m = find_map(s, pc);
 
@@ -474,15 +513,15 @@ static __always_inline int native_step(struct sa_state *s)
 	s->depth++;
 	if (!npages)
 		return no_table(s, m->first_page);
-	int e = find_rule(s, m, npages, va, &r, &id);
+	int e = find_rule(s, m, npages, va, &r);
 
 	if (e)
 		return stop(s, e);
 	if (k && r) {
 		k->pc = pc;
-		k->gen = s->pi.gen;
-		k->rule = id;
 		k->word = word;
+		k->rule = *r;
+		k->rule.gen = s->pi.gen;
 	}
 	return by_rule(s, r, evaldone);
 }

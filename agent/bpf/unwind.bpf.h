@@ -18,6 +18,7 @@
 #include "agent/bpf/step.bpf.h"
 
 #define SA_KNOWN     1024 /* frames remembered by a CPU: a power of two */
+#define SA_AT_ONCE   4	  /* steps of one call: each call and its return cost as much as a step */
 #define SA_USER_CS32 0x23 /* __USER32_CS of every x86-64 kernel */
 
 struct chunk {
@@ -78,13 +79,18 @@ struct {
 	__type(value, struct sa_state);
 } scratch SEC(".maps");
 
-/* Each program file's own: a tick can interrupt a program of the other one, never one of its own.
+/*
+ * By CPU. Each program file's own: a tick can interrupt a program of the other one, never one of
+ * its own. No per-CPU array: that has a pointer for each entry, one more cold place for each frame.
  */
+struct sa_knowns {
+	struct sa_known v[SA_KNOWN];
+};
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SA_KNOWN);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set at load, by number of CPUs */
 	__type(key, u32);
-	__type(value, struct sa_known);
+	__type(value, struct sa_knowns);
 } known SEC(".maps");
 
 /* For benchmarks: 0 leaves the user part of stacks out. */
@@ -135,8 +141,10 @@ static __always_inline int sa_row(void *chunk, u32 idx, u32 *row)
 static __always_inline struct sa_known *sa_known_at(struct sa_state *s, u64 pc)
 {
 	u32 k = ((u32)pc ^ (u32)(pc >> 11) ^ s->pi.gen * 0x9e3779b1) & (SA_KNOWN - 1);
+	u32 cpu = s->e.cpu;
+	struct sa_knowns *of = bpf_map_lookup_elem(&known, &cpu);
 
-	return bpf_map_lookup_elem(&known, &k);
+	return of ? &of->v[k] : 0;
 }
 
 /* A global function is verified once, by itself, however often and in whatever loop it is called.
@@ -145,7 +153,12 @@ __noinline int sa_step(u32 slot)
 {
 	struct sa_state *s = bpf_map_lookup_elem(&scratch, &slot);
 
-	return s ? step_frame(s) : 1;
+	if (!s)
+		return 1;
+	for (int i = 0; i < SA_AT_ONCE; i++)
+		if (step_frame(s))
+			return 1;
+	return 0;
 }
 
 static long step(u32 i, void *slot)
@@ -157,10 +170,10 @@ static long step(u32 i, void *slot)
 static __always_inline void walk(u32 slot)
 {
 	if (sa_has_loop) {
-		bpf_loop(SA_MAX_STEPS, step, &slot, 0);
+		bpf_loop(SA_MAX_STEPS / SA_AT_ONCE, step, &slot, 0);
 		return;
 	}
-	for (int i = 0; i < SA_MAX_STEPS; i++)
+	for (int i = 0; i < SA_MAX_STEPS / SA_AT_ONCE; i++)
 		if (sa_step(slot))
 			break;
 }
@@ -269,17 +282,19 @@ static __always_inline struct sa_state *collect(void *ctx, u32 slot, u8 kind, u6
 	bpf_get_current_comm(s->e.comm, sizeof s->e.comm);
 	s->nw = s->depth = s->lastmap = 0;
 	s->nshim = s->nlook = 0;
+	s->win_n = 0;
 	s->ra = s->bp_bad = 0;
 	s->leaf = 1;
 	s->no_fp = sa_no_fp;
 	s->e.stop = SA_S_TRUNC; /* what is left if the loop runs out */
 	if (!from_user)
 		s->e.flags |= SA_F_FROM_KERNEL;
-	long n = bpf_get_stack(ctx, s->w, SA_MAX_KERN * 8, 0);
+	/* from user mode there is no kernel part */
+	long n = from_user ? 0 : bpf_get_stack(ctx, s->w, SA_MAX_KERN * 8, 0);
 
 	if (n > 0)
 		s->e.nk = s->nw = ((u64)n >> 3) & 127;
-	else if (n < 0 && !from_user)
+	else if (n < 0)
 		s->e.flags |= SA_F_KSTACK_ERR;
 	collect_user(s, slot, known);
 	s->e.nu = s->nw - s->e.nk;

@@ -29,7 +29,7 @@ const char *pylayout_name(enum pylayout_result r)
 /* One CPython minor version. Offsets in bytes; from the headers of releases, proved on running
  * ones. Meanings as in bpf/py.h and pylayout.h. */
 struct version {
-    uint16_t ver, key, gil_locked, gil_holder; /* from _PyRuntime; 0: none there */
+    uint16_t ver, key, gil; /* from _PyRuntime; 0: none there. gil: of the lock's holder */
     uint16_t interpreters, first_thread, thread_id;
     uint16_t ts_frame, ts_interp, interp_gil, ts_base, ts_asks, co_adaptive, traceable;
     uint8_t ts_cframe, cf_cur, f_code, f_prev, f_instr, f_entry, entry_val;
@@ -42,13 +42,13 @@ struct version {
 
 // clang-format off
 static const struct version versions[] = {
-    {.ver = 0x30a, .key = 588, .gil_locked = 368, .gil_holder = 360, .interpreters = 32,
+    {.ver = 0x30a, .key = 588, .gil = 360, .interpreters = 32,
      .first_thread = 8, .thread_id = 176, .ts_frame = 24, .ts_interp = 16,
      .f_code = 32, .f_prev = 24, .f_instr = 96, .entry_each = 1,
      .c_flags = 36, .c_argc = 16, .c_first = 40, .c_file = 104, .c_name = 112, .c_lines = 120,
      .c_plain = 112,
      .str_ascii = 48, .str_other = 72},
-    {.ver = 0x30b, .key = 596, .gil_locked = 376, .gil_holder = 368, .interpreters = 40,
+    {.ver = 0x30b, .key = 596, .gil = 368, .interpreters = 40,
      .first_thread = 16, .thread_id = 152, .ts_frame = 56, .ts_interp = 16, .ts_cframe = 1,
      .cf_cur = 8, .f_code = 32, .f_prev = 48, .f_instr = 56, .f_entry = 68, .entry_val = 1,
      .co_adaptive = 184, .traceable = 168,
@@ -112,8 +112,7 @@ static struct sa_py py_of(const struct version *v, uint64_t runtime)
         .ts_base = v->ts_base,
         .ts_asks = v->ts_asks,
         .key_addr = v->key ? runtime + v->key : 0,
-        .gil_locked = v->gil_locked ? runtime + v->gil_locked : 0,
-        .gil_holder = v->gil_holder ? runtime + v->gil_holder : 0,
+        .gil = v->gil ? runtime + v->gil : 0,
     };
 }
 

@@ -198,6 +198,7 @@ static void start(struct sa_state *s, const struct unwind_regs *r)
     s->bp = r->reg[6];
     s->nw = s->depth = s->lastmap = 0;
     s->nshim = s->nlook = 0;
+    s->win_n = 0;
     s->fsbase = r->fsbase;
     s->ra = 0;
     s->bp_bad = r->only_pc_sp;

@@ -35,11 +35,11 @@ WAITS = {"sleep": "nap", "futex": "wait_futex", "pipe": "read_pipe", "disk": "wr
 class Capture:
     """One capture of a command; rows by type: (tid, thread, t, value, count, stack)."""
 
-    def __init__(self, *command, types=None):
+    def __init__(self, *command, types=None, rate=RATE):
         with tempfile.TemporaryDirectory() as d:
             file = os.path.join(d, "a.strata")
             more = ["-t", types] if types else []
-            r = subprocess.run([AGENT, "record", "-q", "-r", str(RATE), "--capture", file, *more,
+            r = subprocess.run([AGENT, "record", "-q", "-r", str(rate), "--capture", file, *more,
                                 "--", *command], capture_output=True, text=True, timeout=200,
                                stdin=subprocess.DEVNULL)
             if r.returncode == 125 and "can sample" in r.stderr:
@@ -191,6 +191,33 @@ class Offcpu(unittest.TestCase):
                     self.assertNotEqual(m[1], name, "nobody waits for itself")
         # what it holds the lock for is not the sums
         self.assertLess(c.sum(GIL_HELD, "hash"), c.sum(CPU, "hash") / 2 + 20 * MS)
+
+    def test_lock_at_ticks(self):
+        """Two that run nothing but Python, and one beside them: at a tick in their code the lock is
+        theirs. Without it they are where it is taken and given up."""
+        rate = 1999
+        c = Capture("/usr/bin/python3", GIL, str(int(1.5 * SECONDS * 1000)), rate=rate)
+        known, period = said(c.out), 1e9 / rate
+        code = {"spin", "fight", "tree", "shares", "life"}
+        n = without = 0
+        for name in ("fight-1", "fight-2", "tree"):
+            held = {(r["tid"], r["t"]) for r in c.rows(GIL_HELD, name)}
+            ticks = [(r["stack"][-1], (r["tid"], r["t"]) in held) for r in c.rows(CPU, name)]
+            taking = sum(not has and leaf not in code for leaf, has in ticks)
+            n += sum(leaf in code for leaf, has in ticks)
+            without += sum(leaf in code and not has for leaf, has in ticks)
+            k = known[name]
+            want = k["cpu"] * (1 - taking / max(len(ticks), 1))
+            share = min(k["cpu"] / k["wall"], 1)
+            chance = 4 * (k["wall"] * period * share * (1 - share)) ** 0.5
+            got = c.sum(GIL_HELD, name)
+            print(f"{name}: held {want / MS:.1f} ms known, {got / MS:.1f} sampled, {chance / MS:.1f} by "
+                  f"chance; {taking} of {len(ticks)} ticks where the lock is taken or given up")
+            self.assertLessEqual(got, want * 1.05 + chance + 2 * period)
+            self.assertGreaterEqual(got + c.lost(CPU), want * 0.95 - chance - 2 * period)
+        print(f"in their code: {without} of {n} ticks without the lock")
+        self.assertGreater(n, 50)
+        self.assertLessEqual(without, 0.02 * n + 4 * (0.02 * n) ** 0.5)
 
     def test_auto(self):
         """The agent, with its rights cut: Python with threads has these types, others no data."""

@@ -46,6 +46,15 @@ def descendants(pid):
     return found
 
 
+def nices(pid):
+    """Of its threads, sorted."""
+    found = []
+    for t in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{t}/stat", encoding="ascii", errors="replace") as f:
+            found.append(int(f.read().rpartition(")")[2].split()[16]))
+    return sorted(found)
+
+
 def alive(pid):
     """Not ended, nor ending."""
     try:
@@ -164,6 +173,15 @@ class Apart(run.Run):
                              "calls filtered")
         self.assertRegex(shown, rf"(?m)^process sampler +pid {agent.process.pid}: cap_\S+")
         self.check_whole(agent, server)
+
+    def test_priorities(self):
+        """Who waits for a table waits no longer than the agent; nobody waits for lines."""
+        agent = self.start(self.sink().url)
+        self.until("the reader", lambda: NAMES[1] in descendants(agent.process.pid))
+        own = nices(agent.process.pid)[0]
+        reader = descendants(agent.process.pid)[NAMES[1]]
+        want = [own] * 3 + [max(own, 10)]
+        self.until(f"nice {want}", lambda: nices(reader) == want)
 
     def test_reader_killed(self):
         """In the midst of all: what was sampled is there, and names of new programs come."""

@@ -5,7 +5,7 @@ import { launch, open } from './browser.mjs';
 const [url, out] = process.argv.slice(2);
 const browser = await launch();
 const p = await open(browser, { width: 1600, height: 1000 });
-await p.page.goto(`${url}/?q=${encodeURIComponent('cpu{service="train"}')}&from=now-3m&to=now&by=thread`);
+await p.page.goto(`${url}/?q=${encodeURIComponent('cpu{service="train"}')}&from=now-1m&to=now&by=thread`);
 await p.ready();
 await p.page.waitForTimeout(1500);
 await p.page.screenshot({ path: out });

@@ -12,6 +12,7 @@ enum {
     NAMED = 3,   /* captures by their names; more are counted */
     MOST = 1000, /* what the server tells of */
     SELECTOR_MAX = 64 << 10,
+    QUERY_MAX = 256 << 10,
     ANSWER_MAX = 16 << 20,
     TEXT_MAX = 64 << 10,
 };
@@ -92,7 +93,7 @@ static json_t *ask(const struct cli_server *s, const char *path, struct str q, c
     json_t *root = NULL;
     int r;
 
-    buf_init(&query, 4 * SELECTOR_MAX);
+    buf_init(&query, QUERY_MAX);
     buf_init(&out, ANSWER_MAX);
     cli_param(&query, "q", q);
     if (from)

@@ -23,9 +23,10 @@
 #define REFUSED_NS     (60 * NS_PER_S)
 #define OUTAGE_NS      (30 * NS_PER_S)
 #define TRIES_INTERNAL 3
-#define TRIES_READ     10 /* of a file that the disk does not give */
-#define POLL_MS        20
-#define BACKLOG        3 /* batches of an older run beyond which they are sent slowly */
+#define TRIES_READ     10  /* of a file that the disk does not give */
+#define POLL_MS        20  /* when it is to stop, or another batch may fly, too */
+#define LOOK_MS        200 /* else: an answer wakes it, and of other news none is urgent */
+#define BACKLOG        3   /* batches of an older run beyond which they are sent slowly */
 
 static void say(struct upload *u, const char *state)
 {
@@ -388,6 +389,11 @@ static void send_next(struct upload *u, bool stop)
     start(u, b);
 }
 
+static int look_ms(const struct upload *u, bool stop)
+{
+    return stop || beside_allowed(u) ? POLL_MS : LOOK_MS;
+}
+
 static bool nothing_left(struct upload *u)
 {
     struct spool_stats st;
@@ -411,7 +417,7 @@ static void *run(void *ctx)
         if (stop && (mono_now().v >= atomic_load(&u->stop_at) || (!u->n_busy && nothing_left(u))))
             break;
         send_next(u, stop);
-        while (u->n_busy && (s = u->way->next(u, POLL_MS, &a)))
+        while (u->n_busy && (s = u->way->next(u, look_ms(u, stop), &a)))
             on_answered(u, s, &a);
         if (stop && u->failures) { /* everything is due now: no hot loop */
             struct timespec t = {.tv_nsec = 100 * NS_PER_MS};

@@ -2,7 +2,7 @@
 /**
  * How long a profile of one million nodes takes from the request to the painted picture, how smoothly it
  * moves at 1920 x 1080 and at 3840 x 2160 (4k: one device pixel a pixel; 4k_dpr2: two, as such a screen is
- * mostly set), and how long speedscope takes to open the same data.
+ * mostly set), what memory the page holds then, and how long speedscope takes to open the same data, and holds.
  *
  *   npm ci --ignore-scripts            in web/: Chromium's driver
  *   npm ci --ignore-scripts            in bench/ui/: the rival, pinned; without it its lines are `skip`
@@ -103,7 +103,8 @@ else {
   });
   await new Promise((ok) => rival.listen(0, '127.0.0.1', ok));
   const base = `http://127.0.0.1:${rival.address().port}`;
-  const opened = [];
+  const opened = [],
+    held = [];
   for (let i = 0; i < Math.max(1, ROUNDS >> 2); i++) {
     const context = await browser.newContext({ viewport: { width: 1920, height: 1080 } });
     const page = await context.newPage();
@@ -113,6 +114,7 @@ else {
       await page.waitForFunction(() => document.title.startsWith('tree') && document.querySelectorAll('canvas').length >= 3, null, { timeout: 180_000, polling: 20 });
       await page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(ok))));
       opened.push(performance.now() - t0);
+      held.push(await memory(page));
     } catch (e) {
       console.error(`# speedscope did not open it: ${e.message.split('\n')[0]}`);
     }
@@ -120,6 +122,7 @@ else {
   }
   if (opened.length) {
     say('speedscope_open', median(opened), 'ms', opened);
+    say('speedscope_memory', median(held), 'MiB', held);
     /* ours from nothing: a page that was never open, scripts and all */
     server.state.whole = false;
     server.state.say.set('/flamegraph', () => ({ status: 200, body }));
@@ -157,7 +160,17 @@ async function frames(page, size, which) {
       for (let i = 0; i < Math.max(3, ROUNDS >> 1); i++) runs.push(await page.evaluate(move, [motion, SECONDS]));
       say(`frames_${size}${what}_${motion}`, median(runs), 'frames/s', runs);
     }
+    say(`memory_${size}${what}`, await memory(page), 'MiB');
   }
+}
+
+/** MiB that a page's scripts and documents hold, arrays outside the heap too; pixels are not in it. */
+async function memory(page) {
+  const session = await page.context().newCDPSession(page);
+  await session.send('HeapProfiler.collectGarbage');
+  const m = await session.send('Runtime.getHeapUsage');
+  await session.detach();
+  return (m.usedSize + (m.embedderHeapUsedSize ?? 0) + (m.backingStorageSize ?? 0)) / 2 ** 20;
 }
 
 /** Runs in the page: one step a frame for some seconds; frames per second. */

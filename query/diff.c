@@ -245,7 +245,7 @@ static int tree_deltas(struct query_differ *d, const struct query_columns *c, st
         if (!d->ret->comparable)
             continue;
         out[i] = query_diff_delta(d, self, total, samples, var);
-        out[i].churn = !hidden ? d->churn[c->node[i]] : *above > 0 ? *above : 0;
+        out[i].churn = !hidden ? d->churn[c->node[i]] : above && *above > 0 ? *above : 0;
         rest[i] = out[i].churn - fabs(out[i].self);
         if (above)
             *above -= out[i].churn;

@@ -212,16 +212,13 @@ static int binaries(struct api_call *c, const struct query_flame *f, struct bina
     return 0;
 }
 
-/* A colour for each function. */
+/* A colour for each function. fill: f->n_func zeroes */
 static int colours(struct api_call *c, const struct query_flame *f, bool by_binary,
-                   struct colour **ret, struct query_err *e)
+                   struct colour *fill, struct query_err *e)
 {
-    struct colour *fill = arena_calloc(&c->arena, (size_t)f->n_func + 1, sizeof *fill);
     struct binary *b = NULL;
     uint32_t n = 0;
 
-    if (!fill)
-        return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
     if (by_binary)
         TRY(binaries(c, f, &b, &n, e));
     for (uint32_t i = 0; i < f->n_func; i++) {
@@ -241,7 +238,6 @@ static int colours(struct api_call *c, const struct query_flame *f, bool by_bina
             fill[i] = shade(origin_of(fn) * 2 +
                             (fnv(fn->bin.n ? fn->bin : str_c(query_kind_word(fn->kind))) & 1));
     }
-    *ret = fill;
     return 0;
 }
 
@@ -391,16 +387,17 @@ int api_write_svg(struct api_call *c, const struct query_flame *f, unit_i128 los
 {
     struct svg g = {.b = &c->reply->body, .head = query_head(c->query)};
     uint32_t depth = lost > 0 ? 1 : 0;
-    struct colour *fill = NULL;
+    struct colour *fill;
     struct buf legend;
     unit_i128 *next;
 
     for (uint32_t i = 0; i < f->n; i++)
         depth = f->depth[i] > depth ? f->depth[i] : depth;
     next = arena_calloc(&c->arena, (size_t)depth + 2, sizeof *next);
-    if (!next)
+    fill = arena_calloc(&c->arena, (size_t)f->n_func + 1, sizeof *fill);
+    if (!next || !fill)
         return query_fail(e, -ENOMEM, QUERY_TOO_EXPENSIVE, NULL, "out of memory");
-    TRY(colours(c, f, by_binary, &fill, e));
+    TRY(colours(c, f, by_binary, fill, e));
     buf_init(&legend, 1 << 20);
     api_text_head(&legend, g.head, &f->sum);
     g.all = (f->n ? f->total[0] : 0) + lost;

@@ -119,8 +119,8 @@ int record_child_status(const struct record_child *c);
 
 /* What the capture came to: the last record, and the summary. -1: unknown. */
 struct record_result {
-    real_ns from, to; /* to ask for: attaching and the last batch lie within */
-    int64_t wall_ns;  /* of it, while the command ran, or the processes were watched */
+    real_ns from, to; /* what the batches cover, or the run where they cover nothing */
+    int64_t wall_ns;  /* how long the command ran, or the processes were watched */
     int64_t measured_ns;
     uint64_t batches, unsent;
     uint64_t watch_full;

@@ -193,7 +193,7 @@ class Cli(unittest.TestCase):
             self.assertIn(text, r.stderr, arguments)
 
     def test_loss_beside_steps_is_that_of_the_range(self):
-        t0 = time.time_ns() // S * S - 10800 * S
+        t0 = time.time_ns() // S * S - 14400 * S    # an hour no other test writes to
         b = sb.Batch(labels={"host": "other"})
         t = b.target(pid=7, comm="train")
         b.stream("cpu", t0, t0 + 60 * S, period=10**7, labels={"service": "stepped"}, target=t,

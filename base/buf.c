@@ -34,16 +34,11 @@ int buf_check(const struct buf *b, const char *what, struct err *err)
                                : err_set(err, -ENOMEM, "%s: memory is short", what);
 }
 
-/* Make room for n more; false marks the buffer as failed. */
-static bool grow(struct buf *b, size_t n)
+static bool grow_more(struct buf *b, size_t n)
 {
     size_t room = b->room;
     char *p;
 
-    if (b->failed)
-        return false;
-    if (n <= b->room - b->n)
-        return true;
     if (b->n > b->cap || n > b->cap - b->n || mem_fail_now()) {
         b->failed = b->n > b->cap || n > b->cap - b->n ? -E2BIG : -ENOMEM;
         return false;
@@ -62,6 +57,14 @@ static bool grow(struct buf *b, size_t n)
     b->p = p;
     b->room = room;
     return true;
+}
+
+/* Make room for n more; false marks the buffer as failed. */
+static inline bool grow(struct buf *b, size_t n)
+{
+    if (b->failed)
+        return false;
+    return n <= b->room - b->n || grow_more(b, n);
 }
 
 void buf_add(struct buf *b, const void *p, size_t n)
@@ -113,47 +116,58 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     b->n += (size_t)n;
 }
 
+/*
+ * Eight digits at once: a number below 10^8 is split into halves, those into pairs, the pairs into
+ * digits, all in the lanes of one word. x * 10486 >> 20 is x / 100 below 10^4, x * 103 >> 10 is
+ * x / 10 below 100. The first digit comes out lowest, thus first in memory.
+ */
+static uint64_t eight_digits(uint32_t v)
+{
+    uint64_t halves = v / 10000 | (uint64_t)(v % 10000) << 32;
+    uint64_t hundreds = (halves * 10486 >> 20) & UINT64_C(0x0000007f0000007f);
+    uint64_t pairs = hundreds | (halves - 100 * hundreds) << 16;
+    uint64_t tens = (pairs * 103 >> 10) & UINT64_C(0x000f000f000f000f);
+
+    return tens | (pairs - 10 * tens) << 8;
+}
+
+static void put_eight(char *p, uint64_t digits)
+{
+    uint64_t le = htole64(digits | UINT64_C(0x3030303030303030));
+
+    memcpy(p, &le, sizeof le);
+}
+
+/* v is below 10^8. No branch asks how long it is: lengths are noise to a predictor. */
+static size_t put_first(char *p, uint32_t v)
+{
+    uint64_t digits = eight_digits(v);
+    unsigned zeros = (unsigned)__builtin_ctzll(digits | UINT64_C(1) << 56) / 8;
+
+    put_eight(p, digits >> 8 * zeros);
+    return 8 - zeros;
+}
+
 size_t buf_digits(char *p, uint64_t v)
 {
-    static const char pair[] = "00010203040506070809101112131415161718192021222324"
-                               "25262728293031323334353637383940414243444546474849"
-                               "50515253545556575859606162636465666768697071727374"
-                               "75767778798081828384858687888990919293949596979899";
-    static const uint64_t pow10[] = {0,
-                                     10,
-                                     100,
-                                     1000,
-                                     10000,
-                                     100000,
-                                     1000000,
-                                     10000000,
-                                     100000000,
-                                     1000000000,
-                                     10000000000,
-                                     100000000000,
-                                     1000000000000,
-                                     10000000000000,
-                                     100000000000000,
-                                     1000000000000000,
-                                     10000000000000000,
-                                     100000000000000000,
-                                     1000000000000000000,
-                                     10000000000000000000u};
-    size_t n, at;
+    const uint32_t e8 = 100000000;
+    size_t n;
 
     if (v < 10) { /* most are */
         *p = (char)('0' + v);
         return 1;
     }
-    n = (64 - (size_t)__builtin_clzll(v)) * 1233 >> 12; /* log10(2) is 1233 / 4096 or so */
-    n += v >= pow10[n];
-    for (at = n; v >= 100; v /= 100)
-        memcpy(p + (at -= 2), pair + 2 * (v % 100), 2);
-    if (v >= 10)
-        memcpy(p, pair + 2 * v, 2);
-    else
-        *p = (char)('0' + v);
-    return n;
+    if (v < e8)
+        return put_first(p, (uint32_t)v);
+    if (v / e8 < e8) {
+        n = put_first(p, (uint32_t)(v / e8));
+    } else {
+        n = put_first(p, (uint32_t)(v / e8 / e8));
+        put_eight(p + n, eight_digits((uint32_t)(v / e8 % e8)));
+        n += 8;
+    }
+    put_eight(p + n, eight_digits((uint32_t)(v % e8)));
+    return n + 8;
 }
 
 void buf_u64(struct buf *b, uint64_t v)

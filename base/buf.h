@@ -39,7 +39,7 @@ void buf_le16(struct buf *b, uint16_t v);
 void buf_le32(struct buf *b, uint32_t v);
 void buf_le64(struct buf *b, uint64_t v);
 
-/* Decimal digits at p, which has room for BUF_DIGITS; how many. */
+/* Decimal digits at p, which has room for BUF_DIGITS, whatever comes of them; how many. */
 #define BUF_DIGITS 20
 size_t buf_digits(char *p, uint64_t v);
 

@@ -151,11 +151,30 @@ static void put_invalid(struct json_out *j, unsigned char c)
     buf_add(j->b, (char[]){'\\', '\\', 'x', hex[c >> 4], hex[c & 15]}, 5);
 }
 
+/* Most strings stand for themselves: all of one at once, where the buffer has room for it. */
+static bool put_plain(struct buf *b, struct str s)
+{
+    size_t at = plain_run(s, 0);
+    char *p = b->p + b->n;
+
+    while (at < s.n && is_plain((unsigned char)s.p[at]))
+        at++;
+    if (at < s.n || b->failed || b->room - b->n < 2 || s.n > b->room - b->n - 2)
+        return false;
+    *p++ = '"';
+    memcpy(p, s.p, s.n);
+    p[s.n] = '"';
+    b->n += s.n + 2;
+    return true;
+}
+
 static void put_string(struct json_out *j, struct str s)
 {
     size_t from = 0, at = 0;
     bool repaired = false;
 
+    if (s.n && put_plain(j->b, s))
+        return;
     buf_chr(j->b, '"');
     while (at < s.n) {
         unsigned char c = (unsigned char)s.p[at];
@@ -291,14 +310,21 @@ static char *members(struct json_out *j)
     return buf_reserve(b, (size_t)AT_ONCE * NUMBER);
 }
 
-static char *member(struct json_out *j, char *p, uint64_t v, bool negative)
+static char *member(char *p, uint64_t v, bool negative)
 {
-    *p = ',';
-    p += (j->has_member & level_bit(j)) != 0;
-    j->has_member |= level_bit(j);
+    *p++ = ',';
     *p = '-';
     p += negative;
     return p + buf_digits(p, v);
+}
+
+/* The comma before the first of all is not written: the text moves up by one. */
+static void put_members(struct json_out *j, char *start, size_t n)
+{
+    if (!(j->has_member & level_bit(j)))
+        memmove(start, start + 1, --n);
+    j->has_member |= level_bit(j);
+    buf_commit(j->b, n);
 }
 
 #define MEMBERS(j, v, n, value, negative, one)                                                     \
@@ -307,11 +333,11 @@ static char *member(struct json_out *j, char *p, uint64_t v, bool negative)
         char *start = members(j), *p = start;                                                      \
                                                                                                    \
         for (size_t i = from; p && i < end; i++)                                                   \
-            p = member(j, p, value, negative);                                                     \
+            p = member(p, value, negative);                                                        \
         for (size_t i = from; !p && i < end; i++)                                                  \
             one(j, (v)[i]);                                                                        \
         if (p)                                                                                     \
-            buf_commit((j)->b, (size_t)(p - start));                                               \
+            put_members(j, start, (size_t)(p - start));                                            \
     }
 
 void json_u32s(struct json_out *j, const uint32_t *v, size_t n)

@@ -168,6 +168,8 @@ static int place_thin(struct shown *s, const struct query_layer *l, struct query
     assert(l->n_acc == 1 && !s->lay.named);
     TRY(query_layers_room(&s->lay, t->n, e));
     TRY(query_tree_func_room(s->lay.q, s->lay.t, t->n, e));
+    if (!map_reserve(&s->func, s->func.n + t->n))
+        return query_no_memory(s->lay.q, e);
     QUERY_NEW(s->lay.q, &place, t->n, e);
     place[0] = l->top;
     s->lay.cut[l->top] += t->pick[0].nodes;

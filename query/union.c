@@ -24,6 +24,8 @@ int query_tree_func_room(struct query *q, struct query_tree *t, uint32_t n, stru
     struct query_func *fn;
     uint8_t *flag;
 
+    if (n > 1 && !map_reserve(&t->fn_by_key, t->n_func + n))
+        return query_no_memory(q, e);
     if (n <= t->cap_func - t->n_func)
         return 0;
     if (cap - t->n_func < n)

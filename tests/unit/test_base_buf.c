@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "base/arena.h"
 #include "base/buf.h"
 #include "tests/lib/testing.h"
@@ -31,6 +34,43 @@ static void appends(void **state)
     buf_le64(&b, UINT64_C(0x0708090a0b0c0d0e));
     assert_str(buf_view(&b), STR("\x02\x01\x06\x05\x04\x03\x0e\x0d\x0c\x0b\x0a\x09\x08\x07"));
     buf_deinit(&b);
+}
+
+/* Around each power of ten and of two, where lengths change, and what printf() says of them. */
+static void digits_of(uint64_t v)
+{
+    char text[BUF_DIGITS + 4], own[BUF_DIGITS];
+
+    (void)snprintf(text, sizeof text, "%" PRIu64, v);
+    assert_str(((struct str){own, buf_digits(own, v)}), str_c(text));
+}
+
+static void numbers_of_each_length(void **state)
+{
+    uint64_t ten = 1, mix = 1;
+
+    (void)state;
+    for (uint32_t v = 0; v < 100000; v++) {
+        digits_of(v);
+        digits_of(UINT64_C(99999) * 100000 + v); /* each last half */
+        digits_of(UINT64_C(100000000) * v + v);
+    }
+    for (unsigned k = 0; k < 20; k++, ten *= 10) {
+        for (uint64_t d = 1; d < 10; d++) {
+            digits_of(ten * d - 1);
+            digits_of(ten * d);
+            digits_of(ten * d + 1);
+        }
+    }
+    for (unsigned k = 0; k < 64; k++) {
+        digits_of((UINT64_C(1) << k) - 1);
+        digits_of(UINT64_C(1) << k);
+        digits_of(UINT64_MAX - (UINT64_C(1) << k));
+    }
+    for (unsigned i = 0; i < 200000; i++) {
+        mix = mix * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        digits_of(mix >> i % 64);
+    }
 }
 
 static void cap_is_exact(void **state)
@@ -80,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appends),
+        cmocka_unit_test(numbers_of_each_length),
         cmocka_unit_test(cap_is_exact),
         cmocka_unit_test(memory_short),
     };

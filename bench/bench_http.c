@@ -40,6 +40,7 @@ enum {
 
 struct options {
     const char *dir, *stratad;
+    uint32_t rows; /* this size alone; 0: all, and SQLite */
     bool smoke;
 };
 
@@ -388,6 +389,7 @@ static void measure(const struct options *o, uint32_t rows, double *best)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct options *o = state->input;
+    uint64_t n;
 
     switch (key) {
     case 'd':
@@ -399,6 +401,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 's':
         o->smoke = true;
         return 0;
+    case 'r':
+        if (str_u64(str_c(arg), &n) && n > 0 && n <= SAMPLES / SENDERS) {
+            o->rows = (uint32_t)n;
+            return 0;
+        }
+        argp_error(state, "--rows %s: 1 to %d", arg, SAMPLES / SENDERS);
+        return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -409,6 +418,7 @@ int main(int argc, char **argv)
     static const struct argp_option options[] = {
         {"stratad", 'b', "PROGRAM", 0, "the server", 0},
         {"dir", 'd', "DIR", 0, "where data directories are made, on a disk; default /var/tmp", 0},
+        {"rows", 'r', "N", 0, "batches of N rows alone, without SQLite", 0},
         {"smoke", 's', NULL, 0, "the least that shows it works", 0},
         {},
     };
@@ -420,6 +430,10 @@ int main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0 || !o.stratad)
         data_die("--stratad is missing: the server's program");
     for (int turn = 0; turn < (o.smoke ? 1 : 3); turn++) {
+        if (o.rows) {
+            measure(&o, o.rows, &n);
+            continue;
+        }
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             measure(&o, sizes[i], &n);
         value("sqlite_rows_index", 1000, sqlite_ns(o.dir, (uint64_t)n) / n, "ns per sample",

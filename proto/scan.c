@@ -2,8 +2,10 @@
 #include "proto/scan.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/pb.h"
 #include "proto/fault_private.h"
@@ -79,15 +81,38 @@ static int too_many(struct scan *s, const char *field, const char *reason, const
     return wire_fault_set(s->fault, s->err, -E2BIG, &why, "%s", place(s, field, at));
 }
 
+/* Varints of at most four bytes at the beginning of a packed run, which are most: how many, and how
+ * many bytes they take. Eight bytes are looked at, of which five are taken: where no four in a row
+ * go on from any of the five, no varint that begins in them is longer. */
+static size_t short_varints(struct str run, uint64_t *ret)
+{
+    const uint64_t high = UINT64_C(0x8080808080808080), five = (UINT64_C(1) << 40) - 1;
+    size_t at = 0, end = 0;
+    uint64_t n = 0, w;
+
+    for (; run.n - at >= sizeof w; at += 5) {
+        memcpy(&w, run.p + at, sizeof w);
+        w = le64toh(w) & high;
+        if (w & w >> 8 & w >> 16 & w >> 24)
+            break;
+        w = ~w & high & five;
+        n += (uint64_t)__builtin_popcountll(w);
+        if (w)
+            end = at + 8 - (size_t)__builtin_clzll(w) / 8;
+    }
+    *ret = n;
+    return end;
+}
+
 /* Varints in a packed run: how many; false if one is too long or the last is not whole. */
 static bool count_varints(struct str run, enum wire_scan_type type, uint64_t *ret)
 {
     const unsigned long_n = type == WIRE_SCAN_U32 ? 5 : 10;
     const unsigned char last_max = type == WIRE_SCAN_U32 ? 0x0f : 1;
-    uint64_t n = 0;
     unsigned len = 0;
+    uint64_t n;
 
-    for (size_t i = 0; i < run.n; i++) {
+    for (size_t i = short_varints(run, &n); i < run.n; i++) {
         unsigned char c = (unsigned char)run.p[i];
 
         len++;

@@ -180,6 +180,22 @@ static uint32_t find_hash(const struct dict *d, uint64_t hash)
     return 0;
 }
 
+void dict_ahead(const struct dict *d, const struct batch_node *node, uint32_t n)
+{
+    uint32_t h[DICT_AHEAD], at, g;
+
+    n = d->by_hash.slots == 0 ? 0 : n < DICT_AHEAD ? n : DICT_AHEAD;
+    for (uint32_t i = 0; i < n; i++) {
+        h[i] = (uint32_t)hash_mix(node[i].hash);
+        __builtin_prefetch(d->by_hash.slot + dindex_place(&d->by_hash, h[i]));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        at = dindex_place(&d->by_hash, h[i]);
+        if (dindex_next(&d->by_hash, h[i], &at, &g))
+            __builtin_prefetch(dict_hash(d, g));
+    }
+}
+
 static uint32_t hash_of(const void *ctx, uint32_t g)
 {
     return (uint32_t)hash_mix(*dict_hash(ctx, g));
@@ -353,6 +369,8 @@ bool dict_batch_nodes(struct dict *d, const struct dict *before, struct dict_bat
     }
     db->node[0] = 0;
     for (uint32_t i = 1; i <= b->n_known; i++) {
+        if (i % DICT_AHEAD == 1)
+            dict_ahead(d, b->node + i, b->n_known + 1 - i);
         if (!known_node(d, before, db, i) || !use_node(d, db, i))
             return false;
     }

@@ -169,6 +169,11 @@ uint32_t dict_batch_text(struct dict *d, struct dict_batch *db, uint32_t s);
 [[nodiscard]] bool dict_batch_nodes(struct dict *d, const struct dict *before,
                                     struct dict_batch *db);
 
+/* Asks memory for what finding these hashes reads: many at once, where one by one each would be
+ * waited for. Of n nodes at most DICT_AHEAD. */
+#define DICT_AHEAD 32u
+void dict_ahead(const struct dict *d, const struct batch_node *node, uint32_t n);
+
 /* Does it hold the hash, with one meaning? Needs ids to be locked. */
 bool dict_knows(const struct dict *d, uint64_t hash);
 bool dict_holds(const struct dict *d, uint64_t hash); /* whatever it means */

@@ -214,20 +214,24 @@ static uint32_t node_of(struct apply *a, struct dict_trie *trie, uint32_t g, boo
     return node;
 }
 
-/* Where rows of the series go; NULL: memory is short. */
-static struct head_group *group_of(struct apply *a, ptype_id type, uint32_t series)
+static bool end_group(struct apply *a)
 {
-    const struct names_series *x;
-    struct dict_trie *trie;
+    return !a->group || head_add_rows(a->h, a->group, &a->rows);
+}
 
-    if (a->group && a->series == series)
-        return a->group;
-    x = names_series(a->h->names, series);
-    trie = epoch_trie(a->h->epoch, x->svc);
+/* Rows of this series are next: where they go. */
+static bool begin_series(struct apply *a, ptype_id type, uint32_t series)
+{
+    const struct names_series *x = names_series(a->h->names, series);
+    struct dict_trie *trie = epoch_trie(a->h->epoch, x->svc);
+    struct head_group *group = trie ? head_group_of(a->h, type, trie) : NULL;
+
+    if (!group || (group != a->group && !end_group(a)))
+        return false;
     a->series = series;
     a->overflow = x->overflow;
-    a->group = trie ? head_group_of(a->h, type, trie) : NULL;
-    return a->group;
+    a->group = group;
+    return true;
 }
 
 static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint32_t cover)
@@ -239,21 +243,19 @@ static bool add_row(struct apply *a, uint32_t s, uint32_t k, ptype_id type, uint
     struct head_row row = {.ms = ms_floor(r->t ? r->t[k] : st->covers.t0),
                            .cover = st->kind == KIND_LEVEL ? cover + 1 : 0,
                            .count = r->count ? r->count[k] : 1,
-                           .period = st->period,
                            .var = r->var ? r->var[k] : (double)NAN};
     uint32_t g = a->db.node[r->node ? r->node[k] : 0];
     bool folded = g & DICT_FOLDED;
-    struct head_group *group;
 
     row.value = r->value ? r->value[k] : (int64_t)row.count * st->period;
     if (!row_of(a, s, k, type, &row))
         return false;
-    group = group_of(a, type, row.series);
-    if (!group)
+    if ((!a->group || a->series != row.series) && !begin_series(a, type, row.series))
         return false;
-    row.node = node_of(a, group->of, g & ~DICT_FOLDED, &folded);
-    if (row.node == NONE || !head_add_row(h, group, &row))
+    row.node = node_of(a, a->group->of, g & ~DICT_FOLDED, &folded);
+    if (row.node == NONE || (a->rows.n == HEAD_BATCH && !end_group(a)))
         return false;
+    head_batch_put(&a->rows, &row);
     if (folded)
         count(&h->stats->stack_folded);
     if (a->overflow)
@@ -345,11 +347,12 @@ static bool add_stream(struct apply *a, uint32_t s)
     if (type == NONE || !add_cover(a, s, type, &cover))
         return false;
     a->group = NULL;
+    a->rows.period = st->period;
     for (uint32_t k = 0; k < st->rows.n; k++) {
         if (!add_row(a, s, k, type, cover))
             return false;
     }
-    return true;
+    return end_group(a);
 }
 
 /* In which tries new stacks are used first: their nodes are made there. */

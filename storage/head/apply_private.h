@@ -31,6 +31,7 @@ struct apply {
     struct head_group *group; /* NULL: there was none */
     uint32_t series;
     bool overflow;
+    struct head_batch rows; /* those of group that are not in it yet */
 };
 
 /* UINT32_MAX: memory is short. apply_text: of the head. */

@@ -137,11 +137,22 @@ static uint32_t width_of(uint64_t x)
     return x ? (71 - (uint32_t)__builtin_clzll(x)) / 8 : 1;
 }
 
-/* Rows come in order: what is written behind this one's bytes is of rows that are still to come. */
-static void put(struct head_column *v, uint32_t i, uint64_t x)
+/* Numbers of rows from i on. They come in order: what is written behind the last one's bytes is of
+ * rows that are still to come. */
+static void put(struct head_column *v, uint32_t i, const uint64_t *x, uint32_t n)
 {
-    x = htole64(x);
-    memcpy(v->v + (size_t)i * v->width, &x, sizeof x);
+    uint8_t *p = v->v + (size_t)i * v->width;
+
+    if (v->width == 1) {
+        for (uint32_t k = 0; k < n; k++)
+            p[k] = (uint8_t)x[k];
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++, p += v->width) {
+        uint64_t le = htole64(x[k]);
+
+        memcpy(p, &le, sizeof le);
+    }
 }
 
 static uint64_t held(const struct head_rows *r, enum head_what what, uint32_t i)
@@ -149,11 +160,11 @@ static uint64_t held(const struct head_rows *r, enum head_what what, uint32_t i)
     return what == HEAD_VALUE ? (uint64_t)head_value(r, i) : head_number(r, what, i);
 }
 
-/* A column that has room for x in every row: what it holds so far is copied, then it is shown. */
-static bool widen(struct head *h, struct head_chunk *c, enum head_what what, uint64_t x)
+/* A column with so many bytes in every row: what it holds so far is copied, then it is shown. */
+static struct head_column *widen(struct head *h, struct head_chunk *c, enum head_what what,
+                                 uint32_t width)
 {
     struct head_column *old = atomic_load_explicit(&c->column[what], memory_order_relaxed), *new;
-    uint32_t width = width_of(x);
     struct head_rows rows;
 
     head_rows_of(c, &rows);
@@ -161,92 +172,122 @@ static bool widen(struct head *h, struct head_chunk *c, enum head_what what, uin
         width = width_of(held(&rows, what, i)) > width ? width_of(held(&rows, what, i)) : width;
     new = pool_block(&h->pool, column_bytes(c->room, width));
     if (!new)
-        return false;
+        return NULL;
     new->width = width;
     for (uint32_t i = 0; i < c->n; i++)
-        put(new, i, held(&rows, what, i));
+        put(new, i, &(uint64_t){held(&rows, what, i)}, 1);
     atomic_store_explicit(&c->column[what], new, memory_order_release);
     if (old)
         pool_retire(&h->pool, old, column_bytes(c->room, old->width));
-    return true;
+    return new;
 }
 
-static bool add_number(struct head *h, struct head_chunk *c, enum head_what what, uint64_t x)
+static bool add_numbers(struct head *h, struct head_chunk *c, enum head_what what,
+                        const uint64_t *x, uint32_t n)
 {
     struct head_column *v = atomic_load_explicit(&c->column[what], memory_order_relaxed);
+    uint64_t bits = 0;
 
-    if (!v || width_of(x) > v->width) {
-        if (!widen(h, c, what, x))
-            return false;
-        v = atomic_load_explicit(&c->column[what], memory_order_relaxed);
-    }
-    put(v, c->n, x);
+    for (uint32_t i = 0; i < n; i++)
+        bits |= x[i];
+    if (!v || width_of(bits) > v->width)
+        v = widen(h, c, what, width_of(bits));
+    if (!v)
+        return false;
+    put(v, c->n, x, n);
     return true;
 }
 
-static bool is_product(const struct head_row *r, int64_t period)
+static bool all_same(const uint64_t *x, uint32_t n, uint64_t same)
 {
-    int64_t v;
+    uint64_t bits = 0;
 
-    return !__builtin_mul_overflow(r->count, period, &v) && v == r->value;
+    for (uint32_t i = 0; i < n; i++)
+        bits |= x[i] ^ same;
+    return bits == 0;
 }
 
-static bool add_columns(struct head *h, struct head_chunk *c, const struct head_row *r)
+static bool all_products(const struct head_batch *b, uint32_t from, uint32_t n, int64_t period)
 {
-    int64_t ms = r->ms - c->base_ms;
-    uint64_t x[HEAD_COLUMNS] = {[HEAD_TIME] = (uint64_t)ms << 1 ^ (uint64_t)(ms >> 63),
-                                [HEAD_SERIES] = r->series,
-                                [HEAD_NODE] = r->node,
-                                [HEAD_THREAD] = r->thread,
-                                [HEAD_COUNT] = r->count,
-                                [HEAD_VALUE] = (uint64_t)r->value,
-                                [HEAD_CPU] = r->cpu,
-                                [HEAD_COVER] = r->cover};
+    for (uint32_t i = from; i < from + n; i++) {
+        int64_t v;
 
-    memcpy(&x[HEAD_VAR], &r->var, sizeof r->var);
-    if (c->n == 0)
-        memcpy(c->same, x, sizeof x);
+        if (__builtin_mul_overflow(b->v[HEAD_COUNT][i], period, &v) ||
+            v != (int64_t)b->v[HEAD_VALUE][i])
+            return false;
+    }
+    return true;
+}
+
+/* Rows [from, from + n) of b, for which the chunk has room. */
+static bool add_columns(struct head *h, struct head_chunk *c, struct head_batch *b, uint32_t from,
+                        uint32_t n)
+{
+    for (uint32_t i = from; i < from + n; i++) {
+        int64_t ms = b->ms[i] - c->base_ms;
+
+        b->v[HEAD_TIME][i] = (uint64_t)ms << 1 ^ (uint64_t)(ms >> 63);
+    }
     for (int k = 0; k < HEAD_COLUMNS; k++) {
-        bool same = k == HEAD_VALUE ? is_product(r, c->period) : x[k] == c->same[k];
+        const uint64_t *x = b->v[k] + from;
 
-        if (same && !atomic_load_explicit(&c->column[k], memory_order_relaxed))
+        if (c->n == 0)
+            c->same[k] = x[0];
+        if (!atomic_load_explicit(&c->column[k], memory_order_relaxed) &&
+            (k == HEAD_VALUE ? all_products(b, from, n, c->period) : all_same(x, n, c->same[k])))
             continue;
-        if (!add_number(h, c, (enum head_what)k, x[k]))
+        if (!add_numbers(h, c, (enum head_what)k, x, n))
             return false;
     }
     return true;
 }
 
-bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r)
+static void add_times(struct head *h, struct head_chunk *c, const int64_t *ms, uint32_t n)
+{
+    int64_t least = ms[0], most = ms[0];
+
+    for (uint32_t i = 1; i < n; i++) {
+        least = ms[i] < least ? ms[i] : least;
+        most = ms[i] > most ? ms[i] : most;
+    }
+    if (least < atomic_load_explicit(&c->min_ms, memory_order_relaxed))
+        atomic_store_explicit(&c->min_ms, least, memory_order_relaxed);
+    if (most > atomic_load_explicit(&c->max_ms, memory_order_relaxed))
+        atomic_store_explicit(&c->max_ms, most, memory_order_relaxed);
+    h->oldest_ms = least < h->oldest_ms ? least : h->oldest_ms;
+    h->newest_ms = most > h->newest_ms ? most : h->newest_ms;
+}
+
+static bool touch(struct head *h, struct head_group *g)
+{
+    uint32_t *e = g->dirty ? NULL : vec_push(&h->touched, &h->pool);
+
+    if (e)
+        *e = g->at;
+    g->dirty = g->dirty || e;
+    return g->dirty;
+}
+
+bool head_add_rows(struct head *h, struct head_group *g, struct head_batch *b)
 {
     struct head_chunk *c = g->chunk.n ? *VEC(&g->chunk, struct head_chunk *, g->chunk.n - 1) : NULL;
 
-    if (!g->dirty) {
-        uint32_t *e = vec_push(&h->touched, &h->pool);
-
-        if (!e)
-            return false;
-        *e = g->at;
-        g->dirty = true;
-    }
-    if (!c || c->n == c->room) {
-        c = add_chunk(h, g, r->ms, r->period);
+    if (b->n > 0 && !touch(h, g))
+        return false;
+    for (uint32_t from = 0, n; from < b->n; from += n) {
+        if (!c || c->n == c->room)
+            c = add_chunk(h, g, b->ms[from], b->period);
         if (!c)
             return false;
+        n = b->n - from < c->room - c->n ? b->n - from : c->room - c->n;
+        if (!add_columns(h, c, b, from, n))
+            return false;
+        add_times(h, c, b->ms + from, n);
+        c->n += n;
+        g->rows += n;
+        h->rows += n;
     }
-    if (!add_columns(h, c, r))
-        return false;
-    c->n++;
-    if (r->ms < atomic_load_explicit(&c->min_ms, memory_order_relaxed))
-        atomic_store_explicit(&c->min_ms, r->ms, memory_order_relaxed);
-    if (r->ms > atomic_load_explicit(&c->max_ms, memory_order_relaxed))
-        atomic_store_explicit(&c->max_ms, r->ms, memory_order_relaxed);
-    if (r->ms < h->oldest_ms)
-        h->oldest_ms = r->ms;
-    if (r->ms > h->newest_ms)
-        h->newest_ms = r->ms;
-    g->rows++;
-    h->rows++;
+    b->n = 0;
     return true;
 }
 

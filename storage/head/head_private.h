@@ -152,12 +152,38 @@ struct head_row {
     int64_t ms;
     uint32_t series, thread, node, cpu, cover;
     uint64_t count;
-    int64_t value, period;
+    int64_t value;
     double var;
 };
 
+/* Rows to come of one group and one period, by column: they go in together. */
+#define HEAD_BATCH 128u
+
+struct head_batch {
+    uint32_t n;
+    int64_t period;
+    int64_t ms[HEAD_BATCH];
+    uint64_t v[HEAD_COLUMNS][HEAD_BATCH]; /* that of times: made of ms */
+};
+
+static inline void head_batch_put(struct head_batch *b, const struct head_row *r)
+{
+    uint32_t i = b->n++;
+
+    b->ms[i] = r->ms;
+    b->v[HEAD_SERIES][i] = r->series;
+    b->v[HEAD_NODE][i] = r->node;
+    b->v[HEAD_THREAD][i] = r->thread;
+    b->v[HEAD_COUNT][i] = r->count;
+    b->v[HEAD_VALUE][i] = (uint64_t)r->value;
+    b->v[HEAD_CPU][i] = r->cpu;
+    b->v[HEAD_COVER][i] = r->cover;
+    memcpy(&b->v[HEAD_VAR][i], &r->var, sizeof r->var);
+}
+
 struct head_group *head_group_of(struct head *h, ptype_id type, struct dict_trie *trie);
-[[nodiscard]] bool head_add_row(struct head *h, struct head_group *g, const struct head_row *r);
+/* All of b, which is empty then. False: memory is short. */
+[[nodiscard]] bool head_add_rows(struct head *h, struct head_group *g, struct head_batch *b);
 /* The head holds something in [t0, t1) beside rows. */
 void head_widen(struct head *h, struct interval t);
 /* Show all that was added, as of lsn. False, nothing shown: memory is short. */
@@ -222,16 +248,34 @@ static inline uint64_t head_number(const struct head_rows *r, enum head_what wha
     return r->column[what] ? head_column_at(r->column[what], i) : r->c->same[what];
 }
 
+/* Of n rows from i on. Of a frozen head alone: eight bytes are read at once. */
+static inline void head_numbers(const struct head_rows *r, enum head_what what, uint32_t i,
+                                uint32_t n, uint64_t *ret)
+{
+    const struct head_column *v = r->column[what];
+    const uint64_t mask = v ? UINT64_MAX >> (64 - 8 * v->width) : 0;
+
+    for (uint32_t k = 0; !v && k < n; k++)
+        ret[k] = r->c->same[what];
+    for (uint32_t k = 0; v && k < n; k++) {
+        memcpy(&ret[k], v->v + (size_t)(i + k) * v->width, sizeof ret[k]);
+        ret[k] = le64toh(ret[k]) & mask;
+    }
+}
+
 static inline uint32_t head_u32(const struct head_rows *r, enum head_what what, uint32_t i)
 {
     return (uint32_t)head_number(r, what, i);
 }
 
+static inline int64_t head_ms_of(const struct head_rows *r, uint64_t x)
+{
+    return r->c->base_ms + (int64_t)(x >> 1 ^ (0 - (x & 1)));
+}
+
 static inline int64_t head_ms(const struct head_rows *r, uint32_t i)
 {
-    uint64_t x = head_number(r, HEAD_TIME, i);
-
-    return r->c->base_ms + (int64_t)(x >> 1 ^ (0 - (x & 1)));
+    return head_ms_of(r, head_number(r, HEAD_TIME, i));
 }
 
 static inline int64_t head_value(const struct head_rows *r, uint32_t i)

@@ -151,10 +151,13 @@ bool epoch_knows(struct epoch *e, const struct batch *b)
         return true;
     r = pthread_rwlock_rdlock(&e->ids);
     assert(r == 0);
-    for (uint32_t i = 1; all && i <= b->n_known; i++)
+    for (uint32_t i = 1; all && i <= b->n_known; i++) {
+        if (i % DICT_AHEAD == 1)
+            dict_ahead(&e->dict, b->node + i, b->n_known + 1 - i);
         all = dict_knows(&e->dict, b->node[i].hash) ||
               (e->before && !dict_holds(&e->dict, b->node[i].hash) &&
                dict_knows(&e->before->dict, b->node[i].hash));
+    }
     r = pthread_rwlock_unlock(&e->ids);
     assert(r == 0);
     return all;

@@ -152,47 +152,109 @@ static bool columns_new(struct sealing *s, const struct columns *c, uint32_t n,
            ((b->held && b->attr) || !s->level);
 }
 
-/* A level's row is its reading: its time is that of the record. *ret: the record, or NULL. */
-static int64_t row_ms(const struct sealing *s, const struct head_rows *r, uint32_t i,
-                      const struct local_cover **ret)
-{
-    uint32_t cover = s->level ? head_u32(r, HEAD_COVER, i) : 0;
+/* Rows of a chunk that are looked at together. */
+#define RUN 256u
 
-    *ret = NULL;
-    if (cover == 0)
-        return head_ms(r, i);
-    *ret = VEC(&s->h->local.cover, struct local_cover, cover - 1);
-    return ms_floor((*ret)->t.t0);
+/* Their times. A level's row is its reading: its time is that of the record. */
+static void run_times(const struct sealing *s, const struct head_rows *r, uint32_t i, uint32_t n,
+                      int64_t *ms)
+{
+    uint64_t v[RUN];
+
+    head_numbers(r, HEAD_TIME, i, n, v);
+    for (uint32_t k = 0; k < n; k++)
+        ms[k] = head_ms_of(r, v[k]);
+    for (uint32_t k = 0; s->level && k < n; k++) {
+        uint32_t cover = head_u32(r, HEAD_COVER, i + k);
+
+        if (cover)
+            ms[k] = ms_floor(VEC(&s->h->local.cover, struct local_cover, cover - 1)->t.t0);
+    }
 }
 
-static bool put_reading(struct sealing *s, const struct local_cover *r, struct block_rows *b,
-                        uint32_t k)
+static bool put_readings(struct sealing *s, const struct head_rows *r, uint32_t i, uint32_t n,
+                         struct block_rows *b)
 {
-    int64_t held = ms_floor(r->t.t1) - ms_floor(r->t.t0);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t cover = head_u32(r, HEAD_COVER, i + k);
+        const struct local_cover *c;
+        int64_t held;
 
-    b->held[k] = held > UINT32_MAX ? UINT32_MAX : (uint32_t)held;
-    b->attr[k] = part_scope(s->w, r->scope);
-    return b->attr[k] != UINT32_MAX;
+        if (cover == 0)
+            continue;
+        c = VEC(&s->h->local.cover, struct local_cover, cover - 1);
+        held = ms_floor(c->t.t1) - ms_floor(c->t.t0);
+        b->held[b->n + k] = held > UINT32_MAX ? UINT32_MAX : (uint32_t)held;
+        b->attr[b->n + k] = part_scope(s->w, c->scope);
+        if (b->attr[b->n + k] == UINT32_MAX)
+            return false;
+    }
+    return true;
 }
 
-static bool put_row(struct sealing *s, const struct head_rows *r, uint32_t i, int64_t ms,
-                    const struct local_cover *reading, struct block_rows *b)
+static bool put_threads(struct sealing *s, const uint64_t *v, uint32_t n, uint32_t *to)
 {
-    uint32_t k = b->n++;
+    for (uint32_t k = 0; k < n; k++) {
+        to[k] = k && v[k] == v[k - 1] ? to[k - 1] : part_thread(s->w, (uint32_t)v[k]);
+        if (to[k] == UINT32_MAX)
+            return false;
+    }
+    return true;
+}
 
-    b->ms[k] = ms;
-    b->series[k] = head_u32(r, HEAD_SERIES, i);
-    b->node[k] = head_u32(r, HEAD_NODE, i);
-    b->thread[k] = part_thread(s->w, head_u32(r, HEAD_THREAD, i));
+static void narrow(const uint64_t *v, uint32_t n, uint32_t *to)
+{
+    for (uint32_t k = 0; k < n; k++)
+        to[k] = (uint32_t)v[k];
+}
+
+/* Rows [i, i + n) of a chunk, at most RUN, behind those of b. False: memory is short. */
+static bool put_run(struct sealing *s, const struct head_rows *r, uint32_t i, uint32_t n,
+                    const int64_t *ms, struct block_rows *b)
+{
+    uint32_t at = b->n;
+    uint64_t v[RUN];
+
+    memcpy(b->ms + at, ms, n * sizeof *ms);
+    head_numbers(r, HEAD_SERIES, i, n, v);
+    narrow(v, n, b->series + at);
+    head_numbers(r, HEAD_NODE, i, n, v);
+    narrow(v, n, b->node + at);
+    head_numbers(r, HEAD_THREAD, i, n, v);
+    if (!put_threads(s, v, n, b->thread + at) || (b->held && !put_readings(s, r, i, n, b)))
+        return false;
     if (b->count)
-        b->count[k] = head_number(r, HEAD_COUNT, i);
-    if (b->value)
-        b->value[k] = head_value(r, i);
-    if (b->cpu)
-        b->cpu[k] = head_u32(r, HEAD_CPU, i);
-    if (b->var)
-        b->var[k] = (float)head_var(r, i);
-    return b->thread[k] != UINT32_MAX && (!b->held || !reading || put_reading(s, reading, b, k));
+        head_numbers(r, HEAD_COUNT, i, n, b->count + at);
+    for (uint32_t k = 0; b->value && k < n; k++)
+        b->value[at + k] = head_value(r, i + k);
+    if (b->cpu) {
+        head_numbers(r, HEAD_CPU, i, n, v);
+        narrow(v, n, b->cpu + at);
+    }
+    for (uint32_t k = 0; b->var && k < n; k++)
+        b->var[at + k] = (float)head_var(r, i + k);
+    b->n += n;
+    return true;
+}
+
+/* Of rows [i, i + n) of a chunk, those with lo <= ms < hi. */
+static bool each_in_run(struct sealing *s, const struct head_rows *r, uint32_t i, uint32_t n,
+                        int64_t lo, int64_t hi, uint32_t *by_second, struct block_rows *b)
+{
+    int64_t ms[RUN];
+
+    run_times(s, r, i, n, ms);
+    for (uint32_t k = 0, end; k < n; k = end) {
+        for (end = k; end < n && ms[end] >= lo && ms[end] < hi;)
+            end++;
+        for (uint32_t at = k; by_second && at < end; at++)
+            by_second[(uint32_t)(ms[at] - lo) / 1000]++;
+        if (b && end > k && !put_run(s, r, i + k, end - k, ms + k, b))
+            return false;
+        while (end < n && (ms[end] < lo || ms[end] >= hi))
+            end++;
+    }
+    return true;
 }
 
 /* Rows of the group with lo <= ms < hi; b NULL: counted by second of the hour that begins at lo. */
@@ -207,15 +269,8 @@ static bool each_row_in(struct sealing *s, int64_t lo, int64_t hi, uint32_t *by_
         if (!s->level && (c->max_ms < lo || c->min_ms >= hi))
             continue;
         head_rows_of(c, &r);
-        for (uint32_t i = 0; i < c->n; i++) {
-            const struct local_cover *reading;
-            int64_t ms = row_ms(s, &r, i, &reading);
-
-            if (ms < lo || ms >= hi)
-                continue;
-            if (by_second)
-                by_second[(ms - lo) / 1000]++;
-            else if (!put_row(s, &r, i, ms, reading, b))
+        for (uint32_t i = 0; i < c->n; i += RUN) {
+            if (!each_in_run(s, &r, i, c->n - i < RUN ? c->n - i : RUN, lo, hi, by_second, b))
                 return false;
         }
     }

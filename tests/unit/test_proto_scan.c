@@ -176,15 +176,79 @@ static void nesting(void **state)
     buf_deinit(&other);
 }
 
+static const struct wire_scan_field run_f[] = {
+    {"u32", NULL, 1, WIRE_SCAN_U32, true, WIRE_SCAN_ENTRIES, 4},
+    {"u64", NULL, 2, WIRE_SCAN_U64, true, WIRE_SCAN_ENTRIES, 8},
+};
+static const struct wire_scan_msg run_msg = {run_f, 2, 0, 32};
+
+/* What the run in `other` is, byte by byte. -1: malformed. */
+static int64_t slow_count(struct str run, uint32_t number)
+{
+    size_t most = number == 1 ? 5 : 10, len = 0;
+    unsigned char last = number == 1 ? 0x0f : 1;
+    int64_t n = 0;
+
+    for (size_t i = 0; i < run.n; i++) {
+        unsigned char c = (unsigned char)run.p[i];
+
+        if (++len > most || (len == most && c > last))
+            return -1;
+        n += c < 0x80;
+        len = c < 0x80 ? 0 : len;
+    }
+    return len ? -1 : n;
+}
+
+/* Packed runs of any lengths of varints, also too long and cut off: counted to the last one. */
+static void packed_runs(void **state)
+{
+    uint64_t seed = 1, malformed_n = 0;
+    struct err err;
+    struct buf run;
+
+    (void)state;
+    buf_init(&run, 4096);
+    for (uint32_t turn = 0; turn < 20000; turn++) {
+        uint32_t number = 1 + turn % 2, n = turn % 97, most = 1 + turn / 2 % 11;
+        int64_t want;
+
+        buf_reset(&run);
+        for (uint32_t i = 0; i < n; i++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            for (uint32_t k = (uint32_t)(seed >> 33) % most; k > 0; k--)
+                buf_add(&run, "\x81", 1);
+            buf_add(&run, (seed >> 60) + turn % 200 > 0 ? "\x01" : "\x81", 1);
+        }
+        buf_reset(&body);
+        pb_put_bytes(&body, number, buf_view(&run));
+        want = slow_count(buf_view(&run), number);
+        malformed_n += want < 0;
+        err = (struct err){};
+        limits.batch.entries = want > 0 ? (uint32_t)want : 1;
+        if (want < 0)
+            assert_int_equal(wire_scan(buf_view(&body), &run_msg, &limits, 1 << 20, &fault, &err),
+                             -EINVAL);
+        else
+            assert_ok(wire_scan(buf_view(&body), &run_msg, &limits, 1 << 20, &fault, &err), &err);
+        if (want > 1) {
+            limits.batch.entries--;
+            assert_int_equal(wire_scan(buf_view(&body), &run_msg, &limits, 1 << 20, &fault, &err),
+                             -E2BIG);
+            assert_int_equal(fault.actual, want);
+        }
+    }
+    assert_in_range(malformed_n, 1000, 19000);
+    buf_reset(&body);
+    buf_deinit(&run);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(malformed),
-        TEST(each_limit),
-        TEST(budget),
-        TEST(nesting),
+        TEST(malformed), TEST(each_limit), TEST(budget), TEST(nesting), TEST(packed_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,8 @@
 #include "storage/head/head_private.h"
 #include "tests/lib/testing.h"
 
-#define ROWS 5000u
+#define ROWS   5000u
+#define PERIOD 10000000
 
 struct fixture {
     struct names names;
@@ -50,8 +51,7 @@ static struct head_row row_of(uint32_t kind, uint32_t i)
                            .series = 3,
                            .node = i % 200,
                            .count = 1,
-                           .value = 10000000,
-                           .period = 10000000,
+                           .value = PERIOD,
                            .var = (double)NAN};
 
     if (kind == 0)
@@ -83,6 +83,22 @@ static void assert_row(const struct head_rows *r, uint32_t i, const struct head_
     assert_memory_equal(&var, &want->var, sizeof var);
 }
 
+/* Rows [from, from + n), in one call where there are no more than fit. */
+static void add(struct fixture *x, uint32_t kind, uint32_t from, uint32_t n)
+{
+    static struct head_batch b;
+
+    b.period = PERIOD;
+    for (uint32_t i = from; i < from + n; i++) {
+        const struct head_row row = row_of(kind, i);
+
+        head_batch_put(&b, &row);
+        if (b.n == HEAD_BATCH)
+            assert_true(head_add_rows(x->h, x->g, &b));
+    }
+    assert_true(head_add_rows(x->h, x->g, &b));
+}
+
 /* The first n rows, by what readers of them are told. */
 static void assert_rows(const struct fixture *x, uint32_t kind, uint64_t n)
 {
@@ -111,11 +127,8 @@ static void test_columns(void **state)
         struct fixture x;
 
         begin(&x);
-        for (uint32_t i = 0; i < ROWS; i++) {
-            const struct head_row row = row_of(kind, i);
-
-            assert_true(head_add_row(x.h, x.g, &row));
-        }
+        for (uint32_t at = 0, n = 1; at < ROWS; at += n, n = n % 300 + 1) /* over ends of chunks */
+            add(&x, kind, at, n < ROWS - at ? n : ROWS - at);
         assert_true(head_publish(x.h, 101));
         assert_rows(&x, kind, ROWS);
         end(&x);
@@ -131,11 +144,7 @@ static void test_small(void **state)
     (void)state;
     begin(&x);
     before = atomic_load(&x.h->pool.used);
-    for (uint32_t i = 0; i < ROWS; i++) {
-        const struct head_row row = row_of(0, i);
-
-        assert_true(head_add_row(x.h, x.g, &row));
-    }
+    add(&x, 0, 0, ROWS);
     assert_true(head_publish(x.h, 101));
     assert_in_range(atomic_load(&x.h->pool.used) - before, 1, 5 * ROWS);
     end(&x);
@@ -155,11 +164,8 @@ static void test_readers(void **state)
     for (uint32_t b = 0; b < 1000; b++) {
         if (b % 300 == 100)
             head_enter(x.h, &reader[b / 300], &snap[b / 300]);
-        for (uint32_t i = 0; i < 1 + b % 4; i++, rows++) {
-            const struct head_row row = row_of(1, rows);
-
-            assert_true(head_add_row(x.h, x.g, &row));
-        }
+        add(&x, 1, rows, 1 + b % 4);
+        rows += 1 + b % 4;
         assert_true(head_publish(x.h, 1000 + 3 * (uint64_t)b));
         for (uint32_t k = 0; k < 3 && b >= k * 300 + 100; k++)
             assert_true(head_group_rows(x.h, x.g, snap[k].lsn) == snap[k].rows);
@@ -176,9 +182,7 @@ static void test_readers(void **state)
     assert_null(x.h->first_reader);
     assert_null(x.h->last_reader);
     for (uint64_t b = 0; b < 4000; b++) {
-        const struct head_row row = row_of(1, rows++);
-
-        assert_true(head_add_row(x.h, x.g, &row));
+        add(&x, 1, rows++, 1);
         assert_true(head_publish(x.h, 5000 + b));
     }
     assert_in_range(atomic_load(&x.g->runs)->room, 1, 8);

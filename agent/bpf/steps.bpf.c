@@ -10,9 +10,11 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+#define RING (2 << 20)
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 2 << 20);
+	__uint(max_entries, RING);
 } step_calls SEC(".maps");
 
 struct {
@@ -126,6 +128,8 @@ int on_step(struct pt_regs *ctx)
 	fill(c, ctx, t);
 	if (attr)
 		c->attr_len = text(c->attr, SA_STEP_ATTR, attr, &c->bad, SA_STEP_BAD_ATTR);
-	bpf_ringbuf_submit(c, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(c, bpf_ringbuf_query(&step_calls, BPF_RB_AVAIL_DATA) > RING / 4
+				      ? BPF_RB_FORCE_WAKEUP
+				      : BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -115,7 +115,7 @@ static __always_inline void tell(struct task_struct *t, struct sa_back *b, struc
 	b->kind = SA_KIND_BACK;
 	b->tgid = t->tgid;
 	b->tid = t->pid;
-	if (bpf_ringbuf_output(&samples, b, sizeof *b, BPF_RB_NO_WAKEUP)) {
+	if (bpf_ringbuf_output(&samples, b, sizeof *b, wake(SA_S_END))) {
 		a->lost += b->n;
 		a->lost_blocked += b->blocked;
 		a->lost_queued += b->queued;

@@ -99,6 +99,11 @@ const volatile u32 sa_do_user = 1;
 /* Never step by the frame pointer. */
 const volatile u32 sa_no_fp = 0;
 
+/* User space is woken where more than so much waits in the ring; and by a record with one of these
+ * stops, a bit each: it asks for what is missing. */
+const volatile u64 sa_wake_bytes = 1 << 20;
+volatile u32 sa_wake_stops = 0;
+
 /* Does this kernel have bpf_loop() (5.17)? The branch that is not taken is not loaded. */
 const volatile u32 sa_has_loop = 1;
 
@@ -301,6 +306,16 @@ static __always_inline struct sa_state *collect(void *ctx, u32 slot, u8 kind, u6
 	return s;
 }
 
+/* A record waits in the ring for the next drain, unless it says that something is missing, or the
+ * ring fills. */
+static __always_inline u64 wake(u32 stop)
+{
+	if (sa_wake_stops >> (stop & 31) & 1 ||
+	    bpf_ringbuf_query(&samples, BPF_RB_AVAIL_DATA) > sa_wake_bytes)
+		return BPF_RB_FORCE_WAKEUP;
+	return BPF_RB_NO_WAKEUP;
+}
+
 /* To the ring, exact length. 0, or the ring refused it: count it. */
 static __always_inline int emit(struct sa_state *s)
 {
@@ -308,5 +323,5 @@ static __always_inline int emit(struct sa_state *s)
 
 	if (n > SA_MAX_WORDS)
 		n = SA_MAX_WORDS;
-	return bpf_ringbuf_output(&samples, &s->e, sizeof s->e + n * 8, BPF_RB_NO_WAKEUP) != 0;
+	return bpf_ringbuf_output(&samples, &s->e, sizeof s->e + n * 8, wake(s->e.stop)) != 0;
 }

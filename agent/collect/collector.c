@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One turn of the loop, every 50 ms: what processes did, by time, up to a millisecond ago; changed
- * mappings into the BPF maps; then the samples. Turns stand on the wall clock, so that one of them
- * falls on each full second: a window is then closed at the second itself. Between turns a new
- * process or mapping is published within 10 ms, and a new unwind table as soon as it is built:
- * until then its stacks are cut.
+ * One turn of the loop: what processes did, by time, up to a millisecond ago; changed mappings into
+ * the BPF maps; then the samples. When turns come: collector_wait.c.
  */
 #include "agent/collect/collector.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,18 +19,15 @@
 #include "base/log.h"
 #include "base/time.h"
 
-#define TURN_NS         (50 * NS_PER_MS)
-#define SOON_NS         (10 * NS_PER_MS)
-#define SOON_CAPTURE_NS (2 * NS_PER_MS)
-#define BURST_NS        (3 * NS_PER_MS)
-#define WINDOW_NS       NS_PER_S
-#define SETTLED_NS      NS_PER_MS        /* younger records may still be overtaken by others */
-#define LATE_NS         (10 * NS_PER_MS) /* a window closed so late still ends at the second */
-#define FIRST_NS        (400 * NS_PER_MS)
-#define JIT_TELL_NS     (20 * NS_PER_S)
-#define PREPARE_NS      (300 * NS_PER_MS)
-#define CUT_ROWS        (UINT32_C(1) << 18)
-#define CUT_WORDS       (UINT64_C(6) << 20) /* about 8 MiB on the wire */
+#define WINDOW_NS   NS_PER_S
+#define SETTLED_NS  NS_PER_MS        /* younger records may still be overtaken by others */
+#define LATE_NS     (10 * NS_PER_MS) /* a window closed so late still ends at the second */
+#define FIRST_NS    (400 * NS_PER_MS)
+#define JIT_TELL_NS (20 * NS_PER_S)
+#define EACH_S_NS   (900 * NS_PER_MS) /* a turn may be early by what the one before was late */
+#define PREPARE_NS  (300 * NS_PER_MS)
+#define CUT_ROWS    (UINT32_C(1) << 18)
+#define CUT_WORDS   (UINT64_C(6) << 20) /* about 8 MiB on the wire */
 
 static void on_perfmap(void *ctx, const struct perfmap_event *e)
 {
@@ -76,6 +66,7 @@ static bool on_sample(void *ctx, const struct sa_ev *ev, real_ns t)
     c->stats.weight += (int64_t)ev->weight_ns;
     c->stats.kstack_err += (ev->flags & SA_F_KSTACK_ERR) != 0;
     c->stats.fp_used += (ev->flags & SA_F_FP_USED) != 0;
+    c->wanted |= collector_wants(ev);
     if (!p)
         return true;
     c->stats.sampled += p->profiled_ns == 0;
@@ -134,7 +125,7 @@ static void publish(struct collector *c)
 }
 
 /* What processes did, up to a millisecond ago, into the maps. */
-static void follow(struct collector *c)
+void collector_follow(struct collector *c)
 {
     uint32_t tgid;
 
@@ -156,16 +147,18 @@ static void follow(struct collector *c)
 static int drain(struct collector *c, struct err *err)
 {
     c->now = mono_now().v;
-    if (c->now - c->polled_cpus >= NS_PER_S) {
+    if (c->now - c->polled_cpus >= EACH_S_NS) {
         c->polled_cpus = c->now;
         perfmap_poll_cpus(c->perfmap);
         TRY(apart_check(err));
         binary_sweep(c->now);
     }
-    follow(c);
+    collector_follow(c);
     source_step_poll(c->steps, c->procs, c->fold, c->now, c->clocks.real_minus_mono);
     TRY(collector_off_poll(c, err));
-    return source_cpu_poll(c->cpu, &c->sink, err);
+    TRY(source_cpu_poll(c->cpu, &c->sink, err));
+    collector_wait_drained(c);
+    return 0;
 }
 
 /* ---- windows and batches ------------------------------------------------------------------- */
@@ -307,69 +300,6 @@ static void cut(struct collector *c)
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* The next turn, on the wall clock. */
-static int arm(struct collector *c, struct err *err)
-{
-    int64_t now = real_now().v, at = now - now % TURN_NS + TURN_NS;
-    struct itimerspec t = {.it_value = {.tv_sec = at / NS_PER_S, .tv_nsec = at % NS_PER_S}};
-
-    if (timerfd_settime(c->timer, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &t, NULL) < 0)
-        return err_set(err, -errno, "timer: %s", strerrordesc_np(errno));
-    return 0;
-}
-
-static bool take_signals(struct collector *c)
-{
-    struct signalfd_siginfo s;
-
-    while (read(c->signals, &s, sizeof s) == sizeof s) {
-        log_event(LOG_INFO, "stopping", LOG_C("signal", sigabbrev_np((int)s.ssi_signo)));
-        c->stopping = true;
-    }
-    return c->stopping;
-}
-
-/* Up to wait_ms; ret_turn: the turn has come, or a signal. */
-static int wait_for(struct collector *c, int epoll, int64_t wait_ms, bool *ret_turn,
-                    struct err *err)
-{
-    struct epoll_event ev[4];
-    uint64_t fired;
-    int n = epoll_wait(epoll, ev, 4, (int)wait_ms);
-
-    if (n < 0 && errno != EINTR)
-        return err_set(err, -errno, "epoll_wait: %s", strerrordesc_np(errno));
-    errno = 0;
-    /* ECANCELED: the wall clock was set; the next window finds it out */
-    *ret_turn = read(c->timer, &fired, sizeof fired) > 0 || errno == ECANCELED || take_signals(c);
-    return 0;
-}
-
-/* Waits for the turn, following processes meanwhile, at most every 10 ms. */
-static int wait_turn(struct collector *c, struct err *err)
-{
-    bool turn = false;
-
-    while (!turn) {
-        /* a capture has few processes, and each must be known from its exec on */
-        int64_t soon_ns = c->conf.capture ? SOON_CAPTURE_NS : SOON_NS;
-        int64_t pause = c->followed + soon_ns - mono_now().v;
-        bool soon = c->left || tables_pending(source_cpu_tables(c->cpu)) > 0 ||
-                    py_due(c->py) < mono_now().v + TURN_NS;
-
-        if (pause > 0) {
-            TRY(wait_for(c, c->quiet, pause / NS_PER_MS + 1, &turn, err));
-            continue;
-        }
-        TRY(wait_for(c, c->epoll, soon ? soon_ns / NS_PER_MS : 1000, &turn, err));
-        if (!turn && !soon) /* an exec is a dozen records: let them come */
-            TRY(wait_for(c, c->quiet, c->conf.capture ? 1 : BURST_NS / NS_PER_MS, &turn, err));
-        if (!turn)
-            follow(c);
-    }
-    return 0;
-}
-
 static int turn(struct collector *c, struct err *err)
 {
     TRY(drain(c, err));
@@ -388,35 +318,11 @@ static int turn(struct collector *c, struct err *err)
 int collector_run(struct collector *c, struct err *err)
 {
     while (!c->stopping) {
-        TRY(arm(c, err));
-        TRY(wait_turn(c, err));
+        TRY(collector_wait(c, err));
         if (c->conf.capture && !c->conf.capture->turn(c->conf.capture->ctx))
             c->stopping = true;
         TRY(turn(c, err));
     }
-    return 0;
-}
-
-static int open_fds(struct collector *c, struct err *err)
-{
-    struct epoll_event e = {.events = EPOLLIN};
-    sigset_t set;
-
-    sigemptyset(&set);
-    if (!c->conf.capture) {
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-    }
-    c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    c->quiet = epoll_create1(EPOLL_CLOEXEC);
-    c->timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    c->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (c->epoll < 0 || c->quiet < 0 || c->timer < 0 || c->signals < 0 ||
-        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timer, &e) < 0 ||
-        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->signals, &e) < 0 ||
-        epoll_ctl(c->quiet, EPOLL_CTL_ADD, c->timer, &e) < 0 ||
-        epoll_ctl(c->quiet, EPOLL_CTL_ADD, c->signals, &e) < 0)
-        return err_set(err, -errno, "epoll, timer or signals: %s", strerrordesc_np(errno));
     return 0;
 }
 
@@ -461,13 +367,11 @@ static int open_parts(struct collector *c, struct err *err)
                                  .watch = c->conf.capture ? c->conf.capture->watch : BPF_LOAD_ALL};
 
     memcpy(pc.host, c->conf.ids->host, sizeof pc.host);
-    TRY(open_fds(c, err));
+    TRY(collector_wait_open(c, err));
     if (reader_is_apart())
         TRY(facts_start(&c->facts, err));
     TRY(perfmap_open(&c->perfmap, err));
-    if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, perfmap_fd(c->perfmap),
-                  &(struct epoll_event){.events = EPOLLIN}) < 0)
-        return err_set(err, -errno, "epoll: %s", strerrordesc_np(errno));
+    TRY(collector_wait_processes(c, err));
     c->procs = proc_new(&pc);
     proc_scan(c->procs, mono_now().v);
     TRY(source_cpu_open(&c->cpu, &so, err));
@@ -479,7 +383,8 @@ static int open_parts(struct collector *c, struct err *err)
                                          .say = say_python,
                                          .ctx = c});
     publish(c);
-    return collector_off_open(c, err);
+    TRY(collector_off_open(c, err));
+    return collector_wait_rings(c, err);
 }
 
 int collector_open(struct collector **ret, const struct collector_conf *conf, struct err *err)
@@ -488,7 +393,7 @@ int collector_open(struct collector **ret, const struct collector_conf *conf, st
     int r;
 
     c->conf = *conf;
-    c->epoll = c->quiet = c->timer = c->signals = -1;
+    c->epoll = c->quiet = c->signals = -1;
     c->sink = (struct source_sink){.sample = on_sample, .ctx = c};
     c->fold = stackagg_new();
     if (conf->capture)
@@ -524,14 +429,7 @@ struct collector *collector_close(struct collector *c)
     proc_free(c->procs);
     stackagg_free(c->fold);
     crosscheck_free(c->cross);
-    if (c->epoll >= 0)
-        close(c->epoll);
-    if (c->quiet >= 0)
-        close(c->quiet);
-    if (c->timer >= 0)
-        close(c->timer);
-    if (c->signals >= 0)
-        close(c->signals);
+    collector_wait_close(c);
     free(c);
     return NULL;
 }

@@ -15,7 +15,7 @@
 #include "base/err.h"
 
 /*
- * The collector: drains the kernel's rings every 50 ms, follows processes, folds stacks, closes a
+ * The collector: drains the kernel's rings, follows processes, folds stacks, closes a
  * window every second and hands a batch on every interval. Thread: one, the main one.
  */
 struct collector;
@@ -41,7 +41,7 @@ struct collector_conf {
 
 struct collector_capture {
     enum bpf_load_watch watch;
-    /* Every turn, 50 ms; false ends the run. Signals are the caller's. */
+    /* Every turn, at most 50 ms apart; false ends the run. Signals are the caller's. */
     bool (*turn)(void *ctx);
     void *ctx;
     uint32_t types; /* 1 << PTYPE_...: beside cpu of gil_held, offcpu, runq, gil_wait */

@@ -105,6 +105,7 @@ static uint64_t on_left(void *ctx, const struct sa_ev *ev)
     proc_seen(c->procs, p, ev->cgroup_id);
     source_cpu_touch(c->cpu, ev);
     (void)py_frames(c->py, p, ev, py); /* they are known when the thread is back */
+    c->wanted |= collector_wants(ev);
     if (ev->stop == SA_S_NOMAP)
         proc_missed(c->procs, p, c->now);
     return py_holder(c->py, p, ev);
@@ -262,6 +263,11 @@ int collector_off_open(struct collector *c, struct err *err)
     collector_off_limit(c);
     choose(c);
     return 0;
+}
+
+struct source_offcpu *collector_off_source(struct collector *c)
+{
+    return c->off ? c->off->source : NULL;
 }
 
 void collector_off_close(struct collector *c)

@@ -27,9 +27,15 @@ struct collector {
     struct collector_off *off;
     struct stackagg *fold;
     struct source_sink sink;
-    int epoll, quiet, timer, signals; /* quiet: without the records of processes */
-    bool left;                        /* records too young to be followed */
-    int64_t followed;                 /* CLOCK_MONOTONIC */
+    int epoll, quiet, signals; /* quiet: signals alone */
+    bool left;                 /* records too young to be followed */
+    int64_t followed;          /* CLOCK_MONOTONIC */
+    /* collector_wait.c; times are CLOCK_MONOTONIC */
+    bool wanted;                            /* a record of this drain lacks a mapping or table */
+    int64_t deaf;                           /* since when such records do not wake; 0: they do */
+    int64_t drained, next_short, next_turn; /* the last drain; the turns behind it */
+    int64_t ring_due, short_until;
+    uint64_t py_reads; /* py_reads() at the last drain */
     bool stopping, first_sent;
     int64_t now; /* CLOCK_MONOTONIC, of this drain */
     real_ns next_window;
@@ -56,6 +62,22 @@ struct collector {
     struct collector_stats stats;
 };
 
+/* What processes did, up to a millisecond ago, into the maps. */
+void collector_follow(struct collector *c);
+
+/* collector_wait.c. Open: first signals, then the kernel's records of processes, then the sources.
+ * errors: errno of epoll */
+[[nodiscard]] int collector_wait_open(struct collector *c, struct err *err);
+[[nodiscard]] int collector_wait_processes(struct collector *c, struct err *err);
+[[nodiscard]] int collector_wait_rings(struct collector *c, struct err *err);
+void collector_wait_close(struct collector *c);
+/* Until the next turn, or a signal (c->stopping); follows processes meanwhile. */
+[[nodiscard]] int collector_wait(struct collector *c, struct err *err);
+/* At the end of each drain. */
+void collector_wait_drained(struct collector *c);
+/* Of a record: does it lack what may be had? */
+bool collector_wants(const struct sa_ev *ev);
+
 /* Events of the next batch; text is logfmt. */
 [[gnu::format(printf, 3, 4)]] void collector_event(struct collector *c, const char *kind,
                                                    const char *fmt, ...);
@@ -72,6 +94,7 @@ void collector_care(struct collector *c, const struct source_account *a,
  * all else goes on. errors: the settings */
 [[nodiscard]] int collector_off_open(struct collector *c, struct err *err);
 void collector_off_close(struct collector *c);
+struct source_offcpu *collector_off_source(struct collector *c); /* NULL: none */
 /* As the restraint says. */
 void collector_off_limit(struct collector *c);
 [[nodiscard]] int collector_off_poll(struct collector *c, struct err *err);

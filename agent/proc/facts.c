@@ -193,6 +193,11 @@ void facts_remember(struct facts *f, uint32_t tgid)
     f->again[f->n_again++] = tgid;
 }
 
+bool facts_waiting(const struct facts *f)
+{
+    return f && f->n_again > 0;
+}
+
 bool facts_again(struct facts *f, uint32_t *ret_tgid)
 {
     uint64_t known;

@@ -31,3 +31,5 @@ struct facts *facts_stop(struct facts *f); /* NULL is a no-op; returns NULL */
 uint64_t facts_waits(const struct facts *f);
 void facts_remember(struct facts *f, uint32_t tgid);
 bool facts_again(struct facts *f, uint32_t *ret_tgid);
+/* Is anybody remembered? */
+bool facts_waiting(const struct facts *f);

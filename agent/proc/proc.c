@@ -62,6 +62,7 @@ struct proc_table {
     struct entry *untold;           /* the first dead one that is still published */
     struct entry *work, *last_work; /* something to read or check; so that a drain costs what
                                      * happened, not what there is */
+    int64_t work_due;               /* the earliest of it */
     struct map services;            /* hash of each name */
     uint64_t last_serial;
     int64_t lost_at, checked_at, rescan_second, now;
@@ -165,8 +166,22 @@ static struct entry *entry_new(struct proc_table *t, uint32_t pid, int64_t born)
     return e;
 }
 
+/* When something is to be done with e; INT64_MIN: at the next tick. */
+static int64_t work_due(const struct entry *e)
+{
+    int64_t at = e->facts_due ? e->facts_due : INT64_MAX;
+
+    if (e->need_identity || e->need_facts || e->need_check)
+        return INT64_MIN;
+    return e->rescan_due && e->rescan_due < at ? e->rescan_due : at;
+}
+
 static void put_work(struct proc_table *t, struct entry *e)
 {
+    int64_t due = work_due(e);
+
+    if (due < t->work_due)
+        t->work_due = due;
     if (e->has_work)
         return;
     e->has_work = true;
@@ -688,17 +703,27 @@ void proc_tick(struct proc_table *t, int64_t now)
     }
     e = t->work;
     t->work = t->last_work = NULL;
+    t->work_due = INT64_MAX;
     for (; e; e = next) {
         next = e->next_work;
         e->has_work = false;
         if (!e->p.dead)
             do_work(t, e, now, &reads);
-        if (!e->p.dead &&
-            (e->need_identity || e->need_facts || e->need_check || e->rescan_due || e->facts_due))
+        if (!e->p.dead && work_due(e) < INT64_MAX)
             put_work(t, e);
     }
     while (t->dead && !t->dead->dirty && now - t->dead->died >= linger_ns(t))
         forget(t, t->dead);
+}
+
+int64_t proc_due(const struct proc_table *t)
+{
+    int64_t at = t->work ? t->work_due : INT64_MAX;
+
+    if (t->dirty)
+        return INT64_MIN;
+    return t->lost_at && t->lost_at + LOST_RESCAN_NS / 5 < at ? t->lost_at + LOST_RESCAN_NS / 5
+                                                              : at;
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */

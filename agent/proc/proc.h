@@ -85,6 +85,9 @@ void proc_event(struct proc_table *t, const struct perfmap_event *ev);
 /* Every drain: what records asked for is read, rescans that are due, deaths, forgetting. */
 void proc_tick(struct proc_table *t, int64_t now);
 
+/* When proc_tick() has something to do next; INT64_MIN: a process waits to be published. */
+int64_t proc_due(const struct proc_table *t);
+
 /* By pid of the initial namespace; NULL if unknown. Borrowed. */
 struct proc *proc_find(struct proc_table *t, uint32_t tgid);
 

@@ -44,6 +44,7 @@ struct py {
     struct pyelf *elf;
     uint32_t n_elf;
     int64_t due;
+    uint64_t reads;
     bool any;
     struct map told;
     struct pynames *names;
@@ -178,6 +179,7 @@ static void ready(struct py *y, struct pyproc *q)
     py->jit_nofp = jit_on(y, q);
     tell(y, q, py);
     y->any = true;
+    y->reads++;
 }
 
 static void refuse(struct py *y, struct pyproc *q, enum pylayout_result why)
@@ -297,6 +299,16 @@ void py_tick(struct py *y, int64_t now)
     }
 }
 
+uint64_t py_reads(const struct py *y)
+{
+    struct pynames_stats st;
+
+    if (!y)
+        return 0;
+    pynames_get_stats(y->names, &st);
+    return y->reads + st.reads;
+}
+
 int64_t py_due(const struct py *y)
 {
     return y ? y->due : INT64_MAX;
@@ -408,7 +420,7 @@ bool py_next(const struct py *y, uint32_t *pos, uint32_t *ret_tgid)
     return false;
 }
 
-uint32_t py_holder(const struct py *y, const struct proc *p, const struct sa_ev *ev)
+uint32_t py_holder(struct py *y, const struct proc *p, const struct sa_ev *ev)
 {
     struct pyproc *q = find_ok(y, p);
     struct unwind_memory mem;
@@ -417,6 +429,7 @@ uint32_t py_holder(const struct py *y, const struct proc *p, const struct sa_ev 
 
     if (!q || ev->gil != SA_G_OTHER || !ev->gil_holder)
         return 0;
+    y->reads++;
     mem = unwind_memory_of_process(&q->tgid);
     /* the native number stands behind the thread's; 3.10 has the thread's alone, its descriptor in
      * glibc, which has the native number, too */

@@ -60,6 +60,10 @@ void py_tick(struct py *y, int64_t now);
 /* When it is due next; INT64_MAX: nothing waits. */
 int64_t py_due(const struct py *y);
 
+/* New interpreters, code objects and holders of a lock that were read from memory so far. While it
+ * rises drains must follow soon: what a record names may be gone. */
+uint64_t py_reads(const struct py *y);
+
 void py_gone(struct py *y, uint32_t tgid);
 
 /* How it stands with p; PYLAYOUT_N: it is no Python. */
@@ -78,7 +82,7 @@ bool py_next(const struct py *y, uint32_t *pos, uint32_t *ret_tgid);
 
 /* The thread that held the GIL when ev, a record of p, was taken: its number as p's pid namespace
  * has it; 0: it cannot be told. Reads p's memory. */
-uint32_t py_holder(const struct py *y, const struct proc *p, const struct sa_ev *ev);
+uint32_t py_holder(struct py *y, const struct proc *p, const struct sa_ev *ev);
 
 /* As py_sample(), of a record that was counted already. */
 uint32_t py_frames(struct py *y, const struct proc *p, const struct sa_ev *ev,

@@ -6,10 +6,10 @@
 
 /*
  * Names and lines of the Python frames of a record, read from the process at once (a drain is at
- * most 50 ms behind), because it may free them. A code object is believed if it is of the type
- * code, and if the check word of its unchanging fields is what the program saw; else the frame is
- * [python 0xADDR], never another function's name. What was read is kept, PYNAMES_BYTES in all;
- * beyond them all of it is forgotten and read again. Owner: one thread.
+ * most 50 ms behind while new ones come), because it may free them. A code object is believed if it
+ * is of the type code, and if the check word of its unchanging fields is what the program saw; else
+ * the frame is [python 0xADDR], never another function's name. What was read is kept, PYNAMES_BYTES
+ * in all; beyond them all of it is forgotten and read again. Owner: one thread.
  */
 #define PYNAMES_BYTES ((size_t)32 << 20)
 

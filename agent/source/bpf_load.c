@@ -421,6 +421,16 @@ int bpf_load_drain(struct bpf_load *b, void (*fn)(void *ctx, const struct sa_ev 
     return ring_buffer__consume(b->ring);
 }
 
+int bpf_load_ring_fd(const struct bpf_load *b)
+{
+    return bpf_map__fd(b->sk->maps.samples);
+}
+
+void bpf_load_wake(struct bpf_load *b, uint32_t stops)
+{
+    b->sk->bss->sa_wake_stops = stops;
+}
+
 uint32_t bpf_load_cpus(const struct bpf_load *b)
 {
     return b->n_cpu;
@@ -501,6 +511,7 @@ static int load_programs(struct bpf_load *b, const struct bpf_load_opts *o, stru
     b->sk->rodata->sa_pass_tgid = o->pass_tgid;
     b->sk->bss->sa_period = o->period_ns;
     b->sk->rodata->sa_watch = o->watch;
+    b->sk->rodata->sa_wake_bytes = ring / 4;
     r = bpf_map__set_max_entries(b->sk->maps.samples, ring);
     if (r == 0)
         r = bpf_map__set_max_entries(b->sk->maps.known, b->n_cpu);

@@ -50,6 +50,11 @@ struct bpf_load *bpf_load_close(struct bpf_load *b); /* NULL is a no-op; returns
  * checked against its length. Returns how many, or negative errno. */
 int bpf_load_drain(struct bpf_load *b, void (*fn)(void *ctx, const struct sa_ev *ev), void *ctx);
 
+/* For epoll, edge-triggered: more than a quarter of the ring waits, or a record with one of these
+ * stops came, 1 << SA_S_... each; 0 at the open. Valid until the close. */
+int bpf_load_ring_fd(const struct bpf_load *b);
+void bpf_load_wake(struct bpf_load *b, uint32_t stops);
+
 /* CPUs that may exist: the length of arrays by CPU. */
 uint32_t bpf_load_cpus(const struct bpf_load *b);
 
@@ -92,7 +97,7 @@ void bpf_load_rodata(const struct bpf_load *b, uint32_t *ret_watch, uint32_t *re
                      uint32_t *ret_no_fp);
 
 /* Bytes of one map, as the kernel counts them; 0: not told. */
-uint64_t bpf_load_fd_bytes(int fd);
+uint64_t bpf_load_fd_bytes(int map);
 
 /* Bytes that the maps held when they were made, as the kernel counts them (fdinfo memlock), chunks
  * apart; those by CPU scaled to fake_cpus. Only what a capture watches may add to them. */

@@ -146,6 +146,11 @@ int bpf_step_drain(struct bpf_step *b, void (*fn)(void *ctx, const struct sa_ste
     return ring_buffer__consume(b->ring);
 }
 
+int bpf_step_ring_fd(const struct bpf_step *b)
+{
+    return bpf_map__fd(b->sk->maps.step_calls);
+}
+
 struct sa_step_drops bpf_step_drops(const struct bpf_step *b)
 {
     return (struct sa_step_drops){b->sk->bss->step_drops.rate, b->sk->bss->step_drops.ring_full};

@@ -32,5 +32,8 @@ void bpf_step_detach(void *link); /* NULL is a no-op */
 int bpf_step_drain(struct bpf_step *b, void (*fn)(void *ctx, const struct sa_step_call *c),
                    void *ctx);
 
+/* For epoll, edge-triggered: more than a quarter of the ring waits. Valid until the close. */
+int bpf_step_ring_fd(const struct bpf_step *b);
+
 /* Calls that the program did not hand on, so far. */
 struct sa_step_drops bpf_step_drops(const struct bpf_step *b);

@@ -108,18 +108,21 @@ static uint64_t map_bytes(const struct bpf_switch *b)
 static int load(struct bpf_switch *b, const struct bpf_switch_opts *o)
 {
     int args = switch_args(), r;
+    uint32_t ring;
 
     b->sk = switch_bpf__open();
     if (!b->sk)
         return -errno;
     b->n_cpu = bpf_load_cpus(o->cpu);
+    ring = ring_size(o, b->n_cpu);
     b->acct = xcalloc(b->n_cpu, sizeof *b->acct);
     b->sk->rodata->sa_all = o->all;
+    b->sk->rodata->sa_wake_bytes = ring / 4;
     bpf_load_rodata(o->cpu, &b->sk->rodata->sa_watch, &b->sk->rodata->sa_has_loop,
                     &b->sk->rodata->sa_no_fp);
     r = share_maps(b, o->cpu);
     if (r == 0)
-        r = bpf_map__set_max_entries(b->sk->maps.samples, ring_size(o, b->n_cpu));
+        r = bpf_map__set_max_entries(b->sk->maps.samples, ring);
     if (r == 0)
         r = bpf_map__set_max_entries(b->sk->maps.known, b->n_cpu);
     if (r == 0)
@@ -205,6 +208,16 @@ void bpf_switch_limit(struct bpf_switch *b, uint32_t stacks_per_s, uint64_t min_
 {
     b->sk->data->sa_token_ns = (uint64_t)NS_PER_S / (stacks_per_s ? stacks_per_s : 1);
     b->sk->data->sa_min_block = min_block_ns;
+}
+
+int bpf_switch_ring_fd(const struct bpf_switch *b)
+{
+    return bpf_map__fd(b->sk->maps.samples);
+}
+
+void bpf_switch_wake(struct bpf_switch *b, uint32_t stops)
+{
+    b->sk->bss->sa_wake_stops = stops;
 }
 
 int bpf_switch_drain(struct bpf_switch *b, const struct bpf_switch_sink *sink)

@@ -37,6 +37,10 @@ bool bpf_switch_possible(void);
 /* Stacks for each CPU and second, and the shortest interval that is told by itself. */
 void bpf_switch_limit(struct bpf_switch *b, uint32_t stacks_per_s, uint64_t min_block_ns);
 
+/* As bpf_load_ring_fd(), bpf_load_wake(). */
+int bpf_switch_ring_fd(const struct bpf_switch *b);
+void bpf_switch_wake(struct bpf_switch *b, uint32_t stops);
+
 struct bpf_switch_sink {
     void (*left)(void *ctx, const struct sa_ev *ev); /* its words are checked */
     void (*back)(void *ctx, const struct sa_back *back);

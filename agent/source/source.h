@@ -9,7 +9,7 @@
 struct sa_ev;
 
 /*
- * A source of observations. The collector's main thread opens it, polls it every 50 ms and closes
+ * A source of observations. The collector's main thread opens it, polls it every turn and closes
  * it. What it sees goes to the sink; what it lost, and the interval it covers, it says when asked
  * at the end of each window.
  */

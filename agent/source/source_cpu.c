@@ -18,7 +18,7 @@
 #include "base/time.h"
 
 #define STAT_PATH     "/proc/stat"
-#define POLL_CPU_NS   NS_PER_S
+#define POLL_CPU_NS   (900 * NS_PER_MS) /* once a second, by polls that jitter */
 #define CLOCK_STEP_NS (10 * NS_PER_MS)
 
 struct source_cpu {
@@ -233,6 +233,16 @@ int source_cpu_set_period(struct source_cpu *s, uint64_t period_ns, struct err *
     s->period_ns = period_ns;
     s->period_changed = true;
     return bpf_load_set_period(s->bpf, period_ns, err);
+}
+
+int source_cpu_ring_fd(const struct source_cpu *s)
+{
+    return bpf_load_ring_fd(s->bpf);
+}
+
+void source_cpu_wake(struct source_cpu *s, uint32_t stops)
+{
+    bpf_load_wake(s->bpf, stops);
 }
 
 int source_cpu_watch(struct source_cpu *s, uint32_t tgid, bool on, struct err *err)

@@ -9,7 +9,7 @@
  * CPU time of the whole machine: a tick per CPU and period, unwound in BPF. Owns the programs and
  * the unwind tables. One thread: the collector's main thread.
  *
- *     every 50 ms   source_cpu_poll(s, &sink, &err);  then tables_publish() for what changed
+ *     every turn    source_cpu_poll(s, &sink, &err);  then tables_publish() for what changed
  *     every window  source_cpu_account(s, t1, &account);  directly after a poll
  */
 struct source_cpu;
@@ -59,6 +59,10 @@ void source_cpu_touch(struct source_cpu *s, const struct sa_ev *ev);
 
 /* For programs beside those of ticks. Borrowed. */
 const struct bpf_load *source_cpu_bpf(const struct source_cpu *s);
+
+/* As bpf_load_ring_fd(), bpf_load_wake(). */
+int source_cpu_ring_fd(const struct source_cpu *s);
+void source_cpu_wake(struct source_cpu *s, uint32_t stops);
 
 /* As bpf_load_watch(), bpf_load_watches(), bpf_load_watch_full(). */
 [[nodiscard]] int source_cpu_watch(struct source_cpu *s, uint32_t tgid, bool on, struct err *err);

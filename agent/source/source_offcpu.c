@@ -95,6 +95,17 @@ void source_offcpu_limit(struct source_offcpu *s, uint32_t stacks_per_s, uint64_
         bpf_switch_limit(s->bpf, stacks_per_s, min_block_ns);
 }
 
+int source_offcpu_ring_fd(const struct source_offcpu *s)
+{
+    return s ? bpf_switch_ring_fd(s->bpf) : -1;
+}
+
+void source_offcpu_wake(struct source_offcpu *s, uint32_t stops)
+{
+    if (s)
+        bpf_switch_wake(s->bpf, stops);
+}
+
 int source_offcpu_poll(struct source_offcpu *s, const struct source_offcpu_sink *sink,
                        int64_t real_minus_mono, struct err *err)
 {

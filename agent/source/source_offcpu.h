@@ -14,7 +14,7 @@
  * does not come back is seen all the same; the rest when it is back. The parts of an interval add
  * up to it, in integers. One thread: the collector's main thread. Times ns.
  *
- *     every 50 ms   source_offcpu_poll()
+ *     every turn    source_offcpu_poll()
  *     every window  source_offcpu_window(), directly after a poll
  */
 struct source_offcpu;
@@ -76,6 +76,10 @@ struct source_offcpu *source_offcpu_close(struct source_offcpu *s); /* NULL: no-
 [[nodiscard]] int source_offcpu_switch(struct source_offcpu *s, bool on, struct err *err);
 bool source_offcpu_is_on(const struct source_offcpu *s);
 void source_offcpu_limit(struct source_offcpu *s, uint32_t stacks_per_s, uint64_t min_block_ns);
+
+/* As bpf_load_ring_fd(), -1 for NULL; bpf_load_wake(). */
+int source_offcpu_ring_fd(const struct source_offcpu *s);
+void source_offcpu_wake(struct source_offcpu *s, uint32_t stops);
 
 [[nodiscard]] int source_offcpu_poll(struct source_offcpu *s, const struct source_offcpu_sink *sink,
                                      int64_t real_minus_mono, struct err *err);

@@ -421,6 +421,11 @@ void source_step_poll(struct source_step *s, struct proc_table *procs, struct st
     sweep_files(s);
 }
 
+int source_step_ring_fd(const struct source_step *s)
+{
+    return s ? bpf_step_ring_fd(s->bpf) : -1;
+}
+
 bool source_step_news(struct source_step *s, char ret[static SOURCE_STEP_NEWS])
 {
     if (!s || !s->news[0])

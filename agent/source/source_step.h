@@ -35,6 +35,9 @@ void source_step_poll(struct source_step *s, struct proc_table *procs, struct st
  * it. */
 real_ns source_step_since(const struct source_step *s, const struct proc *p, int64_t t, real_ns at);
 
+/* As bpf_step_ring_fd(); -1 for NULL. */
+int source_step_ring_fd(const struct source_step *s);
+
 /* Something that is told once, as logfmt; false: nothing new. */
 bool source_step_news(struct source_step *s, char ret[static SOURCE_STEP_NEWS]);
 

@@ -621,6 +621,11 @@ uint32_t tables_pending(const struct tables *t)
     return builder_pending(t->builder);
 }
 
+bool tables_again(const struct tables *t)
+{
+    return t->again;
+}
+
 void tables_get_stats(const struct tables *t, struct tables_stats *ret)
 {
     *ret = t->stats;

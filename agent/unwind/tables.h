@@ -88,6 +88,9 @@ void tables_tick(struct tables *t);
 /* Jobs queued or being built: 0 when nothing is under way. */
 uint32_t tables_pending(const struct tables *t);
 
+/* A process is not published as it is; each tick tries. */
+bool tables_again(const struct tables *t);
+
 /* The agent is short of memory: nothing is added to the rows' memory, a new table takes the place
  * of an old one; or no table is built that is not there. */
 enum tables_room {

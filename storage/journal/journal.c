@@ -4,7 +4,8 @@
  *   - the file, its -wal and their directory entries are made, checkpointed and fsynced before
  *     the first row (journal_create). Without the directory fsync the rollback journal of the
  * switch to WAL can come back and truncate the file: SQLite's FULL does not sync that unlink.
- *   - synchronous=FULL syncs the -wal in each commit, before journal_commit returns.
+ *   - synchronous=FULL syncs the -wal in each commit, before journal_commit returns; what was
+ *     gathered for it goes down before (gather.c).
  *   - nothing is checkpointed later, so no page is written twice and no second copy can be torn.
  * A file whose write or sync failed is not written again: after a failed fsync the kernel may have
  * dropped the dirty pages, and a second fsync would report success.
@@ -183,7 +184,8 @@ static int open_write(const char *path, uint64_t number, int more, const char *v
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | more;
 
-    if (sqlite3_open_v2(path, ret, flags, vfs) != SQLITE_OK || db_config(*ret) != 0)
+    if (sqlite3_open_v2(path, ret, flags, vfs ? vfs : journal_vfs()) != SQLITE_OK ||
+        db_config(*ret) != 0)
         return fail(err, *ret, number, "open");
     return 0;
 }

@@ -34,7 +34,7 @@ struct journal_info {
 struct journal_new {
     uint64_t number, store; /* store: as in journal_info */
     const struct batch_limits *limits;
-    const char *vfs; /* NULL: SQLite's own */
+    const char *vfs; /* NULL: journal_vfs() */
 };
 
 /*
@@ -104,6 +104,12 @@ uint32_t journal_behind(int dir_fd, const char *wal, uint64_t *ret_at);
 int acked_open(int dir_fd, uint64_t lsn);
 void acked_write(int fd, uint64_t lsn);
 bool acked_read(int dir_fd, uint64_t *ret);
+
+/*
+ * SQLite's own VFS, but that what is written to a log is gathered until its sync (gather.c). NULL:
+ * it could not be registered, use SQLite's own. Thread: any; a file belongs to one at a time.
+ */
+const char *journal_vfs(void);
 
 /* What column sum holds. */
 uint64_t journal_sum(uint64_t number, const struct journal_row *row);

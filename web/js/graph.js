@@ -65,6 +65,7 @@ export function createGraph(on) {
     H = 0,
     lastDraw = 0,
     dirty = false,
+    fresh = false, // what stands around it is drawn with a new tree: the place may be another one
     picture = 1, // number of what is painted: another one and all of it is painted again
     frozen = false,
     marked = false,
@@ -148,7 +149,8 @@ export function createGraph(on) {
   }
 
   function frame(/** @type {number} */ now) {
-    dirty = false;
+    if (fresh) resize();
+    fresh = dirty = false;
     if (!tree || !W || !pal || !tree.total[0]) return;
     const t0 = performance.now(),
       at0 = Math.round(scrolled() * dpr);
@@ -480,6 +482,7 @@ export function createGraph(on) {
       resize();
       scrollTo(scroll);
       leave();
+      fresh = true;
       invalidate();
     },
     /** Nothing to draw. */

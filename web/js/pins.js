@@ -3,12 +3,10 @@
  * Above the table: what a row is (function, line, file, binary), searches that are kept there with the
  * share of samples that hold each and at least one of them, and the table as CSV.
  */
-import * as csv from './csv.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { count, percent, total } from './fmt.js';
 import { icon } from './icons.js';
 import { copy, toast } from './notify.js';
-import { saveText } from './savefile.js';
 import { show } from './safe.js';
 
 const KEYS = /** @type {const} */ ([['fn', 'functions'], ['line', 'lines'], ['file', 'files'], ['bin', 'binaries']]);
@@ -41,9 +39,10 @@ export function createPins(within, on) {
     busy = true;
     draw();
     try {
-      const text = csv.table(await on.rows(), flame, on.range());
+      const csv = await import('./later/csv.js'),
+        text = csv.table(await on.rows(), flame, on.range());
       if (how === 'copy') copy(text, 'Table copied as CSV');
-      else saveText(text, `strata-${flame.type.name}-table.csv`, 'text/csv');
+      else csv.saveText(text, `strata-${flame.type.name}-table.csv`, 'text/csv');
     } catch (e) {
       toast(`The table could not be exported: ${/** @type {Error} */ (e).message}`);
     } finally {

@@ -36,6 +36,7 @@ media() {
     *) echo "pack.sh: $1: no media type for this kind of file" >&2; return 1 ;;
   esac
 }
+link() { printf '<link rel="modulepreload" href="@BASE@/ui/@HASH@/%s">' "$1"; }
 size() { wc -c <"$1" | tr -d ' '; }
 
 # type declarations and sums are for development, the page never asks for them
@@ -47,6 +48,7 @@ esac
 hash=$(cd "$web" && for f in $files index.html; do sha256sum "$f"; done | sha256sum | cut -c1-16)
 
 preload=
+first=
 for f in $files; do
   mkdir -p "$tmp/$hash/$(dirname "$f")"
   cp "$web/$f" "$tmp/$hash/$f"
@@ -59,12 +61,17 @@ for f in $files; do
     # main.js is the page's own script; js/later/ is imported when it is wanted, uPlot by it, and so is
     # every screen but the first
     js/main.js | js/later/* | js/screens/quality.js | vendor/uplot/*) ;;
-    *.js) preload="$preload<link rel=\"modulepreload\" href=\"@BASE@/ui/@HASH@/$f\">
+    # what js/first.js needs comes before all else: it asks for the picture
+    js/api.js | js/filters.js | js/first.js | js/safe.js | js/store.js | js/time.js | js/tree.js | js/url.js)
+      first="$first$(link "$f")
+" ;;
+    *.js) preload="$preload$(link "$f")
 " ;;
   esac
 done
 
-awk -v preload="$preload" '/<!-- modulepreload -->/ { printf "%s", preload; next } { print }' \
+awk -v preload="$preload" -v first="$first" '/<!-- modulepreload: first -->/ { printf "%s", first; next }
+  /<!-- modulepreload -->/ { printf "%s", preload; next } { print }' \
   "$web/index.html" | sed "s/@HASH@/$hash/g" >"$tmp/index.html"
 for page in / /explore /quality; do
   printf '%s\ttext/html; charset=utf-8\tindex.html\t%s\t-\n' "$page" "$(size "$tmp/index.html")" >>"$tmp/manifest.tsv"

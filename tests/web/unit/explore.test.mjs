@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
-import { cell, table } from '../../../web/js/csv.js';
+import { cell, table } from '../../../web/js/later/csv.js';
 import { EVENTS, eventWords } from '../../../web/js/later/eventwords.js';
 import { LOSS } from '../../../web/js/later/losswords.js';
 import { blocks, eventAt, labelsOf, lanesOf, nameOf, groupsOf, quantile, stepAt } from '../../../web/js/later/marks.js';

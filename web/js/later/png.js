@@ -3,7 +3,7 @@
 import { count, percent, total, unitName } from '../fmt.js';
 import { css } from '../paint.js';
 import { show } from '../safe.js';
-import { saveBlob } from '../savefile.js';
+import { saveBlob } from './savefile.js';
 import { shares } from '../shares.js';
 
 const PAD = 12;

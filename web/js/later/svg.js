@@ -6,7 +6,7 @@
 import { exact } from '../fmt.js';
 import { css, fit } from '../paint.js';
 import { show } from '../safe.js';
-import { saveBlob } from '../savefile.js';
+import { saveBlob } from './savefile.js';
 import { words } from './png.js';
 
 const PAD = 12;

@@ -20,6 +20,7 @@ import { createTime } from '../explore/time.js';
 import { exploreKeys } from '../explorekeys.js';
 import { createFilterBar } from '../filterbar.js';
 import { added, filterOfSearch, keepsPaths } from '../filters.js';
+import { flameParams, flamegraph, limited, shaped, width } from '../first.js';
 import { count, percent } from '../fmt.js';
 import { createGraph } from '../graph.js';
 import { header, tellUpdate } from '../header.js';
@@ -43,8 +44,6 @@ import { createToolbar } from '../toolbar.js';
 import { findHash, hashOf } from '../tree.js';
 
 const LATE_MS = 150;
-const MAX_NODES = 20_000;
-const MAX_WIDTH = 7680;
 
 /** @param {string} id @returns {HTMLElement} */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -64,25 +63,10 @@ export function start() {
     const s = store.get();
     return { q: s.q, from: s.from, to: s.to };
   };
-  /** What a selection of weights is asked with beside it. */
-  const limited = () => {
-    const s = store.get();
-    return { step: s.step || undefined, agg: s.at ? undefined : s.agg || undefined, at: s.at || undefined };
-  };
   /** The question about weights: with the filters. */
   const shown = () => ({ ...asked(), ...limited(), f: store.get().f });
   const same = () => ({ ...asked(), ...fixed });
   const sameShown = () => ({ ...shown(), ...fixed });
-  const width = () => Math.min(MAX_WIDTH, Math.max(320, Math.round($('panes').clientWidth * (devicePixelRatio || 1))));
-  /** How the tree is put together. */
-  const shaped = () => ({ by: store.get().by || undefined, invert: store.get().invert || undefined });
-  const flameParams = (/** @type {string} */ root, again = false) => ({
-    ...(again ? sameShown() : shown()),
-    ...shaped(),
-    width: width(),
-    max_nodes: MAX_NODES,
-    root: root || undefined,
-  });
 
   /* ---- parts ---- */
   /** A function is pointed at, in the graph or in the table: both show where it is. @param {number} f @param {'graph'|'table'} from */
@@ -114,7 +98,7 @@ export function start() {
   });
   const a11y = createA11yTree();
   const picture = createPicture(graph, a11y, {
-    ask: (root) => flameParams(root, true),
+    ask: (root) => flameParams(root, fixed),
     load: () => load({ again: true }),
     zoomed: afterZoom,
     selected(key) {
@@ -301,7 +285,7 @@ export function start() {
           ticking = setInterval(draw, 500);
         }, LATE_MS);
     /* the picture's question goes first: few run at once */
-    const asking = picture.slot.run((signal) => api.flamegraph(flameParams(s.z, again), signal));
+    const asking = picture.slot.run((signal) => flamegraph(flameParams(s.z, again ? fixed : null), signal));
     if (!again) {
       time.load();
       loadLists();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/** The table as CSV (RFC 4180): exact values in the type's own unit, and what they are of. Pure. */
+/** The table as CSV (RFC 4180): exact values in the type's own unit, and what they are of. */
+export { saveText } from './savefile.js';
 
 /** A cell. What a spreadsheet would take for a formula, or a control character at the start, gets an apostrophe. @param {string|number|null} v */
 export function cell(v) {
@@ -10,7 +11,7 @@ export function cell(v) {
 }
 const line = (/** @type {(string|number|null)[]} */ cells) => `${cells.map(cell).join(',')}\r\n`;
 
-/** @param {import('./api.js').Top} a @param {import('./api.js').Flame} flame @param {{from:string, to:string}|null} range */
+/** @param {import('../api.js').Top} a @param {import('../api.js').Flame} flame @param {{from:string, to:string}|null} range */
 export function table(a, flame, range) {
   const unit = a.type.unit,
     lines = a.rows.some((r) => r.line !== null);

@@ -485,7 +485,7 @@ static int take_copy(struct db *db, struct err *err)
         (void)sqlite3_close(copy);
         return err_set(err, -ENOMEM, NAME ": memory is short");
     }
-    (void)sqlite3_close(db->sq);
+    db_close(db);
     db->sq = copy;
     return db_config(copy) == 0 ? 0 : err_set(err, -ENOMEM, NAME ": memory is short");
 }

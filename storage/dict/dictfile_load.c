@@ -13,7 +13,8 @@
 
 #include "storage/dict/dictfile_tables_private.h"
 
-#define NONE UINT32_MAX
+#define NONE     UINT32_MAX
+#define ROOM_MAX (1u << 18) /* entries: what a damaged file says is not believed */
 
 static const char lost_mark[] = "\0lost";
 
@@ -25,6 +26,7 @@ struct loader {
     enum dictfile_how how;
     sqlite3_stmt *chunk, *last, *next;
     uint64_t fold, chunks, n_lost;
+    uint32_t end;    /* of the kind that is read: no entry comes behind it */
     struct err *err; /* of the first damage */
     uint32_t lost_frame;
     uint64_t *hash;   /* by frame of the file; with DICTFILE_APPEND */
@@ -134,6 +136,7 @@ static int each_chunk(struct loader *l, uint32_t svc, uint32_t sub, enum dict_ki
     int64_t last;
 
     TRY(last_of(l, svc, sub, kind, &last, err));
+    l->end = last < ROOM_MAX ? (uint32_t)(last + 1) + DICTFILE_CHUNK : 0;
     for (int64_t first = base; first <= last; first += DICTFILE_CHUNK) {
         uint32_t n = DICTFILE_CHUNK;
         struct str data = {};
@@ -167,6 +170,7 @@ static int take_texts(struct loader *l, void *ctx, struct str data, uint32_t fir
     (void)ctx;
     if (data.p && !ok)
         TRY(undecoded(l, DICT_TEXT, first, err));
+    vec_reserve(&l->d->text.t.v, l->d->pool, l->end);
     for (uint32_t i = 0; i < n; i++) {
         char mark[32] = {};
         struct str s = ok ? l->text[i] : (struct str){mark, sizeof mark};
@@ -283,6 +287,7 @@ static int take_frames(struct loader *l, void *ctx, struct str data, uint32_t fi
     (void)ctx;
     if (data.p && !ok)
         TRY(undecoded(l, DICT_FRAME, first, err));
+    vec_reserve(&l->d->frame.v, l->d->pool, l->end);
     for (uint32_t i = 0; i < n; i++) {
         struct dict_frame x;
         uint32_t id;

@@ -408,6 +408,7 @@ static int check_meta(struct db *db, const struct db_kind *kind, struct err *err
     size_t n = 0;
     int has;
 
+    TRY(db_meta_keep(db, err));
     TRY_OUTCOME(has, db_meta_get_blob(db, "uuid", db->uuid, sizeof db->uuid, &n, err));
     if (!has || n != sizeof db->uuid)
         return db_damaged(db, err, "meta has no uuid");
@@ -543,6 +544,8 @@ int db_open_read(const char *dir, const char *name, const struct db_kind *kind, 
 
 void db_close(struct db *db)
 {
+    (void)sqlite3_finalize(db->get);
+    db->get = NULL;
     if (!db->sq)
         return;
     (void)sqlite3_close(db->sq);

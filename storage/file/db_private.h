@@ -51,7 +51,8 @@ enum db_table {
 
 struct db {
     sqlite3 *sq;
-    char name[80]; /* the file below the store's directory, as errors name it */
+    sqlite3_stmt *get; /* meta by its key: a part is asked for a dozen */
+    char name[80];     /* the file below the store's directory, as errors name it */
     uint8_t uuid[16];
     uint64_t seed; /* of sums: from uuid */
 };
@@ -166,6 +167,8 @@ int64_t db_sum(const struct db *db, enum db_table table, const int64_t *v, size_
 [[nodiscard]] int db_meta_put_blob(const struct db *db, const char *k, struct str v,
                                    struct err *err);
 /* 1: it is there, 0: it is not. */
+/* The statement of the next two is kept from here on, until db_close. */
+[[nodiscard]] int db_meta_keep(struct db *db, struct err *err);
 [[nodiscard]] int db_meta_get(const struct db *db, const char *k, int64_t *ret, struct err *err);
 /* At most room bytes. */
 [[nodiscard]] int db_meta_get_blob(const struct db *db, const char *k, void *ret, size_t room,

@@ -92,9 +92,11 @@ int db_take(const struct db *db, enum db_table table, sqlite3_stmt *st, int64_t 
     int at = 0;
 
     for (size_t i = 0; i < n; i++, at++) {
-        if (sqlite3_column_type(st, at) != SQLITE_INTEGER)
+        sqlite3_value *x = sqlite3_column_value(st, at); /* found once, asked twice */
+
+        if (sqlite3_value_type(x) != SQLITE_INTEGER)
             return db_damaged(db, err, "table %d: column %d is not an integer", (int)table, at);
-        v[i] = sqlite3_column_int64(st, at);
+        v[i] = sqlite3_value_int64(x);
     }
     for (size_t i = 0; i < n_blob; i++, at++) {
         const void *p;
@@ -161,18 +163,42 @@ int db_meta_put_blob(const struct db *db, const char *k, struct str v, struct er
         db, st, sqlite3_bind_blob64(st, 2, v.n ? v.p : "", v.n, SQLITE_STATIC) == SQLITE_OK, err);
 }
 
+int db_meta_keep(struct db *db, struct err *err)
+{
+    return db->get ? 0 : db_prepare(db, get_sql, &db->get, err);
+}
+
+/* With the statement that is kept, where there is one: db->get must be reset, others finalized. */
+static int get_begin(const struct db *db, const char *k, sqlite3_stmt **ret, struct err *err)
+{
+    if (!db->get)
+        return meta_statement(db, get_sql, k, ret, err);
+    *ret = db->get;
+    return sqlite3_bind_text(db->get, 1, k, -1, SQLITE_STATIC) == SQLITE_OK
+               ? 0
+               : db_fail(db, "meta", err);
+}
+
+static void get_end(const struct db *db, sqlite3_stmt *st)
+{
+    if (st == db->get)
+        (void)sqlite3_reset(st);
+    else
+        (void)sqlite3_finalize(st);
+}
+
 int db_meta_get(const struct db *db, const char *k, int64_t *ret, struct err *err)
 {
     sqlite3_stmt *st = NULL;
     int r;
 
-    TRY(meta_statement(db, get_sql, k, &st, err));
+    TRY(get_begin(db, k, &st, err));
     r = db_step(db, st, err);
     if (r == 1 && sqlite3_column_type(st, 0) != SQLITE_INTEGER)
         r = db_damaged(db, err, "meta.%s is not an integer", k);
     if (r == 1)
         *ret = sqlite3_column_int64(st, 0);
-    (void)sqlite3_finalize(st);
+    get_end(db, st);
     return r;
 }
 
@@ -182,7 +208,7 @@ int db_meta_get_blob(const struct db *db, const char *k, void *ret, size_t room,
     sqlite3_stmt *st = NULL;
     int r;
 
-    TRY(meta_statement(db, get_sql, k, &st, err));
+    TRY(get_begin(db, k, &st, err));
     r = db_step(db, st, err);
     if (r == 1 && sqlite3_column_type(st, 0) != SQLITE_BLOB)
         r = db_damaged(db, err, "meta.%s is not a blob", k);
@@ -198,7 +224,7 @@ int db_meta_get_blob(const struct db *db, const char *k, void *ret, size_t room,
             *ret_n = n;
         }
     }
-    (void)sqlite3_finalize(st);
+    get_end(db, st);
     return r;
 }
 

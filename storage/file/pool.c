@@ -137,26 +137,37 @@ void vec_deinit(struct vec *v, struct pool *p)
     *v = (struct vec){.size = v->size};
 }
 
+static bool vec_grow(struct vec *v, struct pool *p, uint32_t room)
+{
+    void *old = atomic_load_explicit(&v->p, memory_order_relaxed);
+    void *new = pool_block(p, (size_t)room * v->size);
+
+    if (!new)
+        return false;
+    if (old)
+        memcpy(new, old, (size_t)v->n * v->size);
+    atomic_store_explicit(&v->p, new, memory_order_release);
+    pool_retire(p, old, (size_t)v->room * v->size);
+    v->room = room;
+    return true;
+}
+
+void vec_reserve(struct vec *v, struct pool *p, uint32_t n)
+{
+    if (n > v->room)
+        (void)vec_grow(v, p, n);
+}
+
 void *vec_push(struct vec *v, struct pool *p)
 {
     if (v->n == v->room) {
-        void *old = atomic_load_explicit(&v->p, memory_order_relaxed);
         /* twice as much, a large one an eighth more: what is not used is memory too */
         uint32_t room = v->room < VEC_LARGE ? 2 * v->room : v->room + v->room / 8;
-        void *new;
 
         if (v->room == 0)
             room = 8;
-        if (v->room > UINT32_MAX / 2)
+        if (v->room > UINT32_MAX / 2 || !vec_grow(v, p, room))
             return NULL;
-        new = pool_block(p, (size_t)room * v->size);
-        if (!new)
-            return NULL;
-        if (old)
-            memcpy(new, old, (size_t)v->n * v->size);
-        atomic_store_explicit(&v->p, new, memory_order_release);
-        pool_retire(p, old, (size_t)v->room * v->size);
-        v->room = room;
     }
     return vec_at(v, v->n++);
 }

@@ -58,6 +58,8 @@ struct vec {
 
 void vec_init(struct vec *v, size_t size);
 void vec_deinit(struct vec *v, struct pool *p);
+/* Room for n elements in all, where there is memory: what is known to come is not copied. */
+void vec_reserve(struct vec *v, struct pool *p, uint32_t n);
 /* One more element, zeroed. */
 void *vec_push(struct vec *v, struct pool *p);
 

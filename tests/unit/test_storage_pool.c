@@ -31,6 +31,31 @@ static void test_growth(void **state)
     pool_deinit(&p);
 }
 
+/* Room that is asked for is filled without a copy; what is there stays, and less is no room taken
+ * away. */
+static void test_reserve(void **state)
+{
+    struct pool p;
+    struct vec v;
+    const uint32_t *at;
+
+    (void)state;
+    pool_init(&p);
+    vec_init(&v, sizeof(uint32_t));
+    *(uint32_t *)vec_push(&v, &p) = 7;
+    vec_reserve(&v, &p, 5000);
+    at = VEC(&v, uint32_t, 0);
+    assert_int_equal(*at, 7);
+    assert_int_equal(atomic_load(&p.used), 5000 * 4);
+    while (v.n < 5000)
+        *(uint32_t *)vec_push(&v, &p) = v.n;
+    vec_reserve(&v, &p, 10);
+    assert_ptr_equal(at, VEC(&v, uint32_t, 0));
+    assert_int_equal(v.room, 5000);
+    vec_deinit(&v, &p);
+    pool_deinit(&p);
+}
+
 /* Elements stay where they are, in so many pages; what memory refuses leaves all as it was. */
 static void test_paged(void **state)
 {
@@ -127,10 +152,8 @@ static void test_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_paged),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_growth), cmocka_unit_test(test_reserve), cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
 """Beside py-spy, and beside CPython 3.15's own profiling.sampling: who sees the same, who costs what?
 
 bench_python.py --agent EXE --stratad EXE --data FOLDER [--install] [--root FOLDER]
-                [--rounds N] [--seconds S] [--smoke]
+                [--rounds N] [--seconds S] [--only cost|overlap] [--rival py_spy|sampling] [--smoke]
 
 One Python program (py_target.py) runs for S seconds a round: alone, sampled by strata-agent, and by each rival
 in two ways, all at 99 Hz, in a random order (seed fixed): py-spy with native frames (--native) and of the thread
@@ -268,6 +268,8 @@ def main():
     p.add_argument("--root", default="")
     p.add_argument("--mounted", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--smoke", action="store_true")
+    p.add_argument("--only", choices=["cost", "overlap"])
+    p.add_argument("--rival", choices=[Spy.name, Sampling.name])
     p.add_argument("--rounds", type=int, default=8)
     p.add_argument("--seconds", type=float, default=10)
     o = p.parse_args()
@@ -288,9 +290,12 @@ def main():
         rivals.append(Sampling)
     else:
         print("skip: no Python 3.15 (--root)", file=sys.stderr)
+    if o.rival:
+        rivals = [r for r in rivals if r.name == o.rival]
     for rival in rivals or [None]:
-        costs(o, rival)
-        if rival and not o.smoke:
+        if o.only != "overlap":
+            costs(o, rival)
+        if rival and not o.smoke and o.only != "cost":
             same_minute(o, rival)
     return 0
 

@@ -148,6 +148,8 @@ static __always_inline void py_start(struct sa_state *s)
 	if (s->e.pyerr)
 		return;
 	s->pyon = 1;
+	/* its caller's lies before it, but for 3.10's, which are objects of the heap */
+	s->pylast = s->pi.py.entry_each ? 0 : s->pyframe;
 	if (s->pi.py.by_shim) {
 		s->look = s->pyframe;
 		s->mode = SA_MODE_LOOK;
@@ -271,8 +273,8 @@ static __always_inline void py_end(struct sa_state *s, u8 why)
 
 /*
  * The frame at f into pywin. Frames of Python functions that call each other lie one after the
- * other, the caller's below: once two were near, those before come with it, as far as they are in
- * the same page.
+ * other, the caller's below: those before come with it, as far as they are in the same page, until
+ * two were not near.
  */
 static __always_inline int py_load(struct sa_state *s, u64 f)
 {

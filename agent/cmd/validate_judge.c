@@ -118,9 +118,10 @@ void judge_cpu(const struct validate *v, enum work_id id, struct judgement *j)
     }
 }
 
-/* Kernel mode is told as hidden, by the event's clock, which runs on in interrupts where the
- * process's stands: they differ by a percent or so. User mode is sampled. The kernel's division of
- * the two may come from ticks as well. */
+/* Kernel mode is told as hidden, by the event's clock, which runs on where the process's stands: in
+ * interrupts, by which they differ by a percent or so, and in time that the host gives to others,
+ * which the kernel counts for the machine. User mode is sampled. The kernel's division of the two
+ * may come from ticks as well. */
 void judge_user(const struct validate *v, enum work_id id, struct judgement *j)
 {
     const struct work *w = &v->work[id];
@@ -135,8 +136,11 @@ void judge_user(const struct validate *v, enum work_id id, struct judgement *j)
     SAY(j->known, "%.3f s by the process CPU clock, %.3f s of it user mode", s_of(clock),
         s_of(user));
     SAY(j->measured, "%.3f s in samples + %.3f s told as hidden or lost", s_of(ns), s_of(lost));
-    SAY(j->allowed, "sum +-%.3f s; user mode +-%.3f s", s_of(sum), s_of(allowed));
-    set(j, fabs(ns + lost - clock) <= sum &&
+    double stolen = (double)w->stolen, over = ns + lost - clock;
+
+    SAY(j->allowed, "sum +%.3f -%.3f s (%.3f s stolen by the host); user mode +-%.3f s",
+        s_of(sum + stolen), s_of(sum), s_of(stolen), s_of(allowed));
+    set(j, over <= sum + stolen && over >= -sum &&
                fabs(ns - user) <= allowed + (double)(w->seen.missed + w->seen.refused));
 }
 

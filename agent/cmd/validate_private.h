@@ -99,6 +99,7 @@ struct work {
     bool begun, stopped; /* stopped: it took too long */
     real_ns from, to;
     int64_t looked, clock; /* of the last look: CLOCK_MONOTONIC, its CPU clock */
+    int64_t stolen;        /* by the host, ns of all CPUs, while it ran; of WORK_USER alone */
     double variance;       /* ns^2 of a fair sampler's answer */
     struct seen seen;
 };

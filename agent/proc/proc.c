@@ -33,6 +33,8 @@
 #define DEAD_MAX           2048 /* of more, only those that died within DEAD_LEAST_NS */
 #define DEAD_LEAST_NS      (2 * NS_PER_S)
 #define FACTS_AGAIN_NS     NS_PER_S
+#define BARE_FIRST_NS      (10 * NS_PER_MS)
+#define BARE_READS         8 /* the last 2.5 s after the first */
 #define MAX_SERVICES       500
 
 struct entry {
@@ -49,6 +51,7 @@ struct entry {
     int64_t maps_again;              /* not read before */
     int64_t facts_read, facts_due;   /* facts_due 0: none asked for */
     bool need_identity, need_facts, need_check, dirty, has_work, leader_dead;
+    uint8_t bare; /* readings since the exec that found nothing */
     struct arena texts;
 };
 
@@ -361,8 +364,14 @@ static void read_facts(struct proc_table *t, struct entry *e, int64_t now)
     e->need_facts = false;
     arena_init(&a, (size_t)256 << 10);
     e->facts_read = now;
-    if (procread_facts(t->proc, e->p.tgid, &o, &a, &f, NULL) == 0)
+    if (procread_facts(t->proc, e->p.tgid, &o, &a, &f, NULL) == 0) {
         take_facts(t, e, &f);
+        /* the record of an exec comes before the kernel has put arguments and environment there */
+        if (f.bare && e->bare < BARE_READS) {
+            e->facts_due = now + (BARE_FIRST_NS << e->bare++);
+            put_work(t, e);
+        }
+    }
     arena_deinit(&a);
 }
 
@@ -515,6 +524,7 @@ static void on_fork(struct proc_table *t, const struct perfmap_event *ev)
 static void on_exec(struct proc_table *t, struct entry *e, const struct perfmap_event *ev)
 {
     e->need_facts = true;
+    e->bare = 0;
     e->p.flags |= TARGET_EXEC;
     e->p.execs++;
     put_work(t, e);

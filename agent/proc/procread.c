@@ -286,6 +286,7 @@ static void read_env(const char *dir, const struct environ_want *want, struct bu
     if (procfile_read_some(dir, "environ", b, &cut, NULL) < 0)
         return;
     text = buf_view(b);
+    f->bare = text.n == 0;
     if (cut) /* half a value would be another one */
         text = str_to(text, str_rfind(text, '\0') == SIZE_MAX ? 0 : str_rfind(text, '\0'));
     f->n_env = environ_pick(want, text, a, f->env);
@@ -349,6 +350,7 @@ int procread_facts(const char *proc, uint32_t pid, const struct procread_opts *o
     buf_init(&b, MAX_CMDLINE);
     if (procfile_read_some(dir, "cmdline", &b, &cut, NULL) < 0)
         buf_reset(&b);
+    f.bare &= b.n == 0;
     set_cmdline(opts->cmdline, buf_view(&b), a, &f);
     who.strata_service = environ_get(f.env, f.n_env, STR("STRATA_SERVICE"));
     who.exe = f.exe;

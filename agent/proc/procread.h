@@ -55,6 +55,7 @@ struct procread_facts {
     struct str exe, cmdline, comm, cgroup, container, pod, service;
     struct str masked; /* the command line as rules see it, whatever is sent of it */
     bool exe_deleted, kthread;
+    bool bare; /* neither arguments nor environment: most likely an exec that is not through */
     uint32_t n_env;
     struct environ_var env[ENVIRON_MAX];
 };

@@ -229,6 +229,28 @@ static void fork_and_exec(void **state)
     assert_ptr_equal(proc_find(t, 51), c);
 }
 
+/* The record of an exec is there before the kernel has put arguments and environment into place. */
+static void inside_exec(void **state)
+{
+    static const char old[] = "STRATA_SERVICE=pay", new[] = "STRATA_SERVICE=mail";
+    const struct proc *p;
+
+    (void)state;
+    make(50, 200, old, sizeof old);
+    proc_scan(t, now);
+    now += S;
+    make(50, 200, "", 0);
+    put_c(50, "cmdline", "");
+    event(PERFMAP_EXEC, 50, 50, 0);
+    proc_tick(t, now);
+    p = proc_find(t, 50);
+    assert_str(p->service, STR("app"));
+    make(50, 200, new, sizeof new);
+    now += 10 * NS_PER_MS;
+    proc_tick(t, now);
+    assert_str(p->service, STR("mail"));
+}
+
 /* exec and fork before the agent looks again: the child is no child of what the parent was. */
 static void fork_after_exec(void **state)
 {
@@ -475,7 +497,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(scan),        T(overlaps),      T(fork_and_exec), T(fork_after_exec), T(environ_cut),
         T(last_thread), T(reuse),         T(old_records),   T(unseen),          T(found_by_sample),
-        T(rescans),     T(many_services), T(many_deaths)};
+        T(rescans),     T(many_services), T(many_deaths),   T(inside_exec)};
     int r;
 
     if (!mkdtemp(root))

@@ -23,6 +23,7 @@
 #define SETTLED_NS  NS_PER_MS        /* younger records may still be overtaken by others */
 #define LATE_NS     (10 * NS_PER_MS) /* a window closed so late still ends at the second */
 #define FIRST_NS    (400 * NS_PER_MS)
+#define PICTURE_NS  (150 * NS_PER_MS) /* from its first sample on */
 #define JIT_TELL_NS (20 * NS_PER_S)
 #define EACH_S_NS   (900 * NS_PER_MS) /* a turn may be early by what the one before was late */
 #define PREPARE_NS  (300 * NS_PER_MS)
@@ -246,6 +247,13 @@ static int64_t phase(const struct collector *c)
     return (int64_t)(hash_bytes(c->conf.ids->agent, 16) % (uint64_t)c->conf.interval_ns);
 }
 
+/* Of a capture: somebody waits for its first picture. */
+static bool picture_due(const struct collector *c)
+{
+    return c->conf.capture && !c->first_sent && c->first_sample &&
+           c->now - c->first_sample >= PICTURE_NS;
+}
+
 static bool cut_due(const struct collector *c)
 {
     const struct stackagg_window *last;
@@ -262,7 +270,7 @@ static bool cut_due(const struct collector *c)
         return true;
     last = c->window[c->n_window - 1];
     if (!c->first_sent) /* soon, so that there is something to see */
-        return c->now - c->started >= FIRST_NS;
+        return c->now - c->started >= FIRST_NS || picture_due(c);
     /* the first window that ends at or behind a multiple of the interval, moved by the phase */
     interval = c->interval_ns / WINDOW_NS;
     s = last->account.covers.t1.v / WINDOW_NS - phase(c) / WINDOW_NS;
@@ -303,7 +311,9 @@ static void cut(struct collector *c)
 static int turn(struct collector *c, struct err *err)
 {
     TRY(drain(c, err));
-    if (clock_real().v >= c->next_window.v || c->stopping ||
+    if (!c->first_sample && c->stats.samples)
+        c->first_sample = c->now;
+    if (clock_real().v >= c->next_window.v || c->stopping || picture_due(c) ||
         stackagg_words(c->fold) > STACKAGG_WORDS / 2) {
         close_window(c);
         if (cut_due(c))

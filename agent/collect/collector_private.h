@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "agent/apart/apart.h"
 #include "agent/collect/collector.h"
 #include "agent/collect/restrain.h"
 #include "agent/proc/facts.h"
@@ -15,6 +16,12 @@
 /* Shared by collector.c (the loop) and collector_say.c (metrics, events, status). */
 #define COLLECTOR_MAX_WINDOWS 64
 #define COLLECTOR_MAX_EVENTS  32
+
+struct collector_rights { /* of one of our processes, as the status tells them */
+    pid_t pid;
+    int64_t since, at; /* it was first seen; looked at. CLOCK_MONOTONIC */
+    char text[APART_RIGHTS];
+};
 
 struct collector {
     struct collector_conf conf;
@@ -39,7 +46,7 @@ struct collector {
     bool stopping, first_sent;
     int64_t now; /* CLOCK_MONOTONIC, of this drain */
     real_ns next_window;
-    int64_t started; /* CLOCK_MONOTONIC */
+    int64_t started, first_sample; /* CLOCK_MONOTONIC; first_sample 0: none yet */
     int64_t polled_cpus, swept;
     struct clock_watch clocks;
     bool stepped, cut_now; /* the batch ends with this window */
@@ -58,6 +65,7 @@ struct collector {
     uint32_t n_event;
     char told_kernel[96], told_upload[160];
     bool told_cgroupns;
+    struct collector_rights rights[4];
     char step_news[SOURCE_STEP_NEWS];
     struct collector_stats stats;
 };

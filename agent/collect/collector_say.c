@@ -498,8 +498,23 @@ static void status_check(const struct check *check, struct json_out *j)
     json_cstr(j, text);
 }
 
+#define RIGHTS_NEW_NS (3 * NS_PER_S) /* a process that begins gives its own away */
+#define RIGHTS_OLD_NS (30 * NS_PER_S)
+
+/* No process gets rights that it has not: looked at now and then. */
+static const char *rights_of(struct collector_rights *r, pid_t pid, int64_t now)
+{
+    if (r->pid != pid)
+        *r = (struct collector_rights){.pid = pid, .since = now};
+    if (now - r->at < RIGHTS_OLD_NS && r->at - r->since > RIGHTS_NEW_NS)
+        return r->text;
+    r->at = now;
+    apart_rights(pid, r->text);
+    return r->text;
+}
+
 /* Who is who, and what each may. */
-static void status_processes(struct json_out *j)
+static void status_processes(struct collector *c, struct json_out *j)
 {
     const struct {
         const char *key, *does;
@@ -510,19 +525,19 @@ static void status_processes(struct json_out *j)
              {"process_sender", "talks to the server", apart_pid(APART_SENDER)}};
 
     for (size_t i = 0; i < sizeof p / sizeof p[0]; i++) {
-        char rights[APART_RIGHTS], text[APART_RIGHTS + 80];
+        char text[APART_RIGHTS + 80];
 
         if (p[i].pid <= 0)
             continue;
-        apart_rights(p[i].pid, rights);
-        (void)snprintf(text, sizeof text, "pid %d: %s; %s", (int)p[i].pid, rights, p[i].does);
+        (void)snprintf(text, sizeof text, "pid %d: %s; %s", (int)p[i].pid,
+                       rights_of(&c->rights[i], p[i].pid, c->now), p[i].does);
         json_key(j, p[i].key);
         json_cstr(j, text);
     }
 }
 
 /* What is more than a figure. */
-static void status_more(const struct collector *c, struct json_out *j)
+static void status_more(struct collector *c, struct json_out *j)
 {
     static const char *const memory[] = {"none", "symbols shrink", "tables only replaced",
                                          "no new tables"};
@@ -551,7 +566,7 @@ static void status_more(const struct collector *c, struct json_out *j)
     json_cstr(j, text);
     status_check(c->conf.check, j);
     if (apart_is_on())
-        status_processes(j);
+        status_processes(c, j);
 }
 
 static void status_json(struct collector *c, const char *state, struct buf *out)
@@ -668,6 +683,6 @@ void collector_write_status(struct collector *c, const char *state)
     buf_init(&b, 1 << 20);
     status_json(c, state, &b);
     if (!b.failed)
-        (void)procfile_replace(dir, str_basename(str_c(path)).p, buf_view(&b), false, NULL);
+        (void)procfile_exchange(dir, str_basename(str_c(path)).p, buf_view(&b), NULL);
     buf_deinit(&b);
 }

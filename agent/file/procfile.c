@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_CAP 4352
@@ -103,16 +104,26 @@ int procfile_write(int fd, struct str s)
     return 0;
 }
 
+/* DIR/NAME and DIR/NAME.new. */
+static int paths_of(char path[static PATH_CAP], char aside[static PATH_CAP], const char *dir,
+                    const char *name, struct err *err)
+{
+    int n;
+
+    TRY(path_of(path, dir, name, err));
+    n = snprintf(aside, PATH_CAP, "%s.new", path);
+    if (n < 0 || n >= PATH_CAP)
+        return err_set(err, -ENAMETOOLONG, "%.60s...: path too long", path);
+    return 0;
+}
+
 int procfile_replace(const char *dir, const char *name, struct str content, bool flush,
                      struct err *err)
 {
     char path[PATH_CAP], aside[PATH_CAP];
-    int fd, code, n;
+    int fd, code;
 
-    TRY(path_of(path, dir, name, err));
-    n = snprintf(aside, sizeof aside, "%s.new", path);
-    if (n < 0 || (size_t)n >= sizeof aside)
-        return err_set(err, -ENAMETOOLONG, "%.60s...: path too long", path);
+    TRY(paths_of(path, aside, dir, name, err));
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return fail(err, aside, errno);
@@ -122,6 +133,31 @@ int procfile_replace(const char *dir, const char *name, struct str content, bool
     if (close(fd) < 0 && code == 0)
         code = errno;
     if (code == 0 && rename(aside, path) < 0)
+        code = errno;
+    if (code)
+        return fail(err, path, code);
+    return 0;
+}
+
+int procfile_exchange(const char *dir, const char *name, struct str content, struct err *err)
+{
+    char path[PATH_CAP], aside[PATH_CAP];
+    struct stat st;
+    int fd, code;
+
+    TRY(paths_of(path, aside, dir, name, err));
+    fd = open(aside, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail(err, aside, errno);
+    code = procfile_write(fd, content);
+    if (code == 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size > content.n &&
+        ftruncate(fd, (off_t)content.n) < 0)
+        code = errno;
+    if (close(fd) < 0 && code == 0)
+        code = errno;
+    /* the first time there is none to change with; some file systems cannot */
+    if (code == 0 && renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) < 0 &&
+        rename(aside, path) < 0)
         code = errno;
     if (code)
         return fail(err, path, code);

@@ -27,5 +27,11 @@
 [[nodiscard]] int procfile_replace(const char *dir, const char *name, struct str content,
                                    bool flush, struct err *err);
 
+/* The same for a file that is written again and again, for readers that read it at once: it changes
+ * its place with the one before, NAME.new, which is written over the next time. So no file is made
+ * and none removed, which on a disk costs more than the writing. */
+[[nodiscard]] int procfile_exchange(const char *dir, const char *name, struct str content,
+                                    struct err *err);
+
 /* All of s, in as many calls as it takes. 0, or a positive errno. */
 [[nodiscard]] int procfile_write(int fd, struct str s);

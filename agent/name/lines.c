@@ -377,8 +377,10 @@ static void *run(void *ctx)
         if (l->n_waiting == 0 || left < 0) {
             if (l->n_waiting == 0)
                 cond_broadcast(&l->idle);
-            (void)cond_wait_for(&l->changed, &l->mu,
-                                l->n_waiting ? -left * 100 / LINES_SHARE_PERCENT : NS_PER_S);
+            if (l->n_waiting)
+                (void)cond_wait_for(&l->changed, &l->mu, -left * 100 / LINES_SHARE_PERCENT);
+            else
+                cond_wait(&l->changed, &l->mu);
             continue;
         }
         n = take_locked(l, word);

@@ -297,7 +297,7 @@ static void *run(void *ctx)
 
         mutex_lock(&b->mu);
         while (b->n_queue == 0 && b->n_jit == 0 && !b->stop)
-            (void)cond_wait_for(&b->changed, &b->mu, NS_PER_S);
+            cond_wait(&b->changed, &b->mu);
         has_job = b->n_queue > 0;
         stop = b->stop && !has_job;
         if (has_job) {

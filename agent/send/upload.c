@@ -23,10 +23,10 @@
 #define REFUSED_NS     (60 * NS_PER_S)
 #define OUTAGE_NS      (30 * NS_PER_S)
 #define TRIES_INTERNAL 3
-#define TRIES_READ     10  /* of a file that the disk does not give */
-#define POLL_MS        20  /* when it is to stop, or another batch may fly, too */
-#define LOOK_MS        200 /* else: an answer wakes it, and of other news none is urgent */
-#define BACKLOG        3   /* batches of an older run beyond which they are sent slowly */
+#define TRIES_READ     10   /* of a file that the disk does not give */
+#define POLL_MS        20   /* when it is to stop, or another batch may fly, too */
+#define LOOK_MS        1000 /* else: an answer wakes it, and of other news none is urgent */
+#define BACKLOG        3    /* batches of an older run beyond which they are sent slowly */
 
 static void say(struct upload *u, const char *state)
 {

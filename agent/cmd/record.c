@@ -444,9 +444,9 @@ static int start(struct record *r, struct err *err)
     if (code == 0 && record_file_about(&r->file, &r->o, &r->ids,
                                        bpf ? NULL : record_user_why(r->taker.user), err) < 0)
         code = RECORD_OURS;
+    r->begun = r->told = mono_now().v; /* a short command may have ended when go() returns */
     if (code == 0 && r->o.cmd)
         code = record_child_go(&r->child, err);
-    r->begun = r->told = mono_now().v;
     if (r->o.duration_ns)
         r->until = r->begun + r->o.duration_ns;
     return code;

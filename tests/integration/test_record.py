@@ -379,7 +379,9 @@ class Record(unittest.TestCase):
         self.assertIsNone(r.poll(), "the command still runs")
         with open(go_on, "w", encoding="ascii"):
             pass
-        self.end(r, 5)
+        _, err = self.end(r, 5)
+        self.assertRegex(err, r"CPU time +\d+.* measured, ", "though the command went on")
+        self.assertNotIn("unknown", err)
 
     def test_interrupt(self):
         mark = self.path("mark")

@@ -487,6 +487,7 @@ static int load_trie(struct loader *l, uint32_t svc, uint32_t sub, struct err *e
         if (!t.t)
             return no_memory(l, err);
     }
+    assert(t.t); /* load_tries() comes by svc and sub, each once */
     r = each_chunk(l, svc, sub, DICT_LIST, 0, take_list, &t, err);
     if (r == 0)
         r = each_chunk(l, svc, sub, DICT_NODE, 1, take_nodes, &t, err);

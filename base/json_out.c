@@ -155,14 +155,16 @@ static void put_invalid(struct json_out *j, unsigned char c)
 static bool put_plain(struct buf *b, struct str s)
 {
     size_t at = plain_run(s, 0);
-    char *p = b->p + b->n;
+    char *p;
 
     while (at < s.n && is_plain((unsigned char)s.p[at]))
         at++;
     if (at < s.n || b->failed || b->room - b->n < 2 || s.n > b->room - b->n - 2)
         return false;
+    p = b->p + b->n;
     *p++ = '"';
-    memcpy(p, s.p, s.n);
+    if (s.n)
+        memcpy(p, s.p, s.n);
     p[s.n] = '"';
     b->n += s.n + 2;
     return true;

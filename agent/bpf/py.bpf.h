@@ -281,11 +281,11 @@ static __always_inline int py_load(struct sa_state *s, u64 f)
 	u64 off = f - s->pywin_at;
 	u32 before = 0;
 
-	if (off <= SA_PY_WIN - SA_PY_FRAME && off + SA_PY_FRAME <= s->pywin_n) {
+	if (off <= SA_PY_WIN - SA_PY_FRAME && off + SA_PY_FRAME <= s->pywin_n && !(off & 7)) {
 		s->pyoff = (u32)off;
 		return 0;
 	}
-	if (s->pylast - f < SA_PY_WIN)
+	if (s->pylast - f < SA_PY_WIN && !(f & 7)) /* one that is no frame's is read alone */
 		before = (u32)f & (SA_PAGE - 1);
 	if (before > SA_PY_WIN - SA_PY_FRAME)
 		before = SA_PY_WIN - SA_PY_FRAME;

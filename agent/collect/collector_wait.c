@@ -84,8 +84,7 @@ void collector_wait_drained(struct collector *c)
     c->next_turn = c->drained + TURN_NS - real % TURN_NS;
 }
 
-/* ---- what is due ------------------------------------------------------------------------------
- */
+/* ---- what is due ----------------------------------------------------------------------------- */
 
 static int64_t soon_ns(const struct collector *c)
 {
@@ -113,8 +112,7 @@ static int64_t follow_due(const struct collector *c)
     return earlier(at, work == INT64_MIN ? soon : later(work, c->followed + SHORT_NS));
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static bool take_signals(struct collector *c)
 {
@@ -185,8 +183,7 @@ int collector_wait(struct collector *c, struct err *err)
     return 0;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int add(int epoll, int fd, uint32_t from, struct err *err)
 {

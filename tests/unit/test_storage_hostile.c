@@ -344,7 +344,7 @@ static void test_tables(void **state)
         file_put(h.dir, h.info.name, good);
         assert_ok(db_open_read(h.dir, h.info.name, &part_kind, DB_AT_REST, 0, NULL, &db, &err),
                   &err);
-        (void)sqlite3_close(db.sq);
+        db_close(&db);
         assert_int_equal(sqlite3_open(path, &db.sq), SQLITE_OK);
         forge(&db, &tables[i % 4]);
         forge_meta(&db);

@@ -127,7 +127,7 @@ static int64_t measured(const struct record *r)
 
     if (r->o.cmd && r->child.ended)
         return r->o.children ? usage_ns(&r->child.usage) : r->child.clock_ns;
-    if (r->track_full || (r->o.cmd && !r->until)) /* without an end in sight nobody looked */
+    if (r->track_full || (r->o.cmd && !r->o.duration_ns)) /* nobody looked all along */
         return -1;
     for (uint32_t i = 0; i < r->n_track; i++)
         sum += r->track[i].last - r->track[i].base;
@@ -200,7 +200,7 @@ static bool on_turn(void *ctx)
     int64_t now = mono_now().v;
 
     take_signals(r);
-    if (!r->o.cmd || r->until)
+    if (!r->o.cmd || r->o.duration_ns)
         look_at_clocks(r);
     tell(r, now);
     if (!r->aborted && !(r->until && now >= r->until) &&

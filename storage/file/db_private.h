@@ -166,9 +166,9 @@ int64_t db_sum(const struct db *db, enum db_table table, const int64_t *v, size_
 [[nodiscard]] int db_meta_put(const struct db *db, const char *k, int64_t v, struct err *err);
 [[nodiscard]] int db_meta_put_blob(const struct db *db, const char *k, struct str v,
                                    struct err *err);
-/* 1: it is there, 0: it is not. */
 /* The statement of the next two is kept from here on, until db_close. */
 [[nodiscard]] int db_meta_keep(struct db *db, struct err *err);
+/* 1: it is there, 0: it is not. */
 [[nodiscard]] int db_meta_get(const struct db *db, const char *k, int64_t *ret, struct err *err);
 /* At most room bytes. */
 [[nodiscard]] int db_meta_get_blob(const struct db *db, const char *k, void *ret, size_t room,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "storage/journal/journal_private.h"
 
 enum {
@@ -164,7 +165,7 @@ static int on_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, int flags,
     (void)v;
     if (!(flags & SQLITE_OPEN_WAL))
         return below->xOpen(below, name, f, flags, ret_flags);
-    *g = (struct gathered){.bytes = malloc(ROOM)};
+    *g = (struct gathered){.bytes = mem_fail_now() ? NULL : malloc(ROOM)};
     if (!g->bytes)
         return SQLITE_NOMEM;
     real(f)->pMethods = NULL;
